@@ -1,17 +1,19 @@
 """Curvature side by side with other libraries: same model, batch, probes and threads; accuracy beside time.
 
-    python bench/curvature.py [trace] [equal] [blocks] [sweep] [spectrum] [errors] [cost] [stream] [resnet] [--rounds 7]
+    python bench/curvature.py [trace] [equal] [estimators] [blocks] [sweep] [spectrum] [errors] [cost] [stream]
+                              [resnet] [gpt] [--rounds 7] [--short]
 
 Variants take turns and the median of CPU time is reported, as a ratio to the first of each table, so that what else the
-machine does falls on all alike. Peers that are not installed are left out. ``resnet`` is the 11-million-parameter
-network (32 images, 10 nodes, 10 probes), timed by itself; it is not part of the default.
+machine does falls on all alike. Peers that are not installed are left out. ``--short`` looks once at everything, with
+fewer seeds, in a few minutes. ``resnet`` (11 million parameters, 32 images, 10 nodes, 10 probes) and ``gpt`` (10.8
+million, 4 × 128 characters of real text, as many probes as ``--probes`` says) are timed by themselves and are not part
+of the default.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import resource
 import statistics
 import sys
 import time
@@ -24,7 +26,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
 import torch.nn.functional as F
-from error_bars import cost, equal_error, errors, stream
+from curvature_large import gpt, resnet
+from curvature_peers import equal_error, estimators
+from error_bars import cost, errors, stream
 from torch import Tensor, nn
 
 from netvitals import curvature
@@ -272,6 +276,11 @@ def _spectrum(rounds: int, width: int, samples: int) -> None:
         exact = torch.linalg.eigvalsh(dense(net, x, y))[-5:].flip(0)
         worst = float((torch.tensor(top().values) - exact).abs().max())
         notes["netvitals"] = f"largest error {worst:.1e}"
+        try:
+            theirs = torch.as_tensor(top_by_eigenthings().eigenvalues).sort(descending=True).values[:5]
+            notes["hessian-eigenthings"] = f"largest error {float((theirs - exact).abs().max()):.1e}"
+        except ImportError:
+            pass
     compare(
         f"five largest eigenvalues, width {width}",
         [("hessian-eigenthings", top_by_eigenthings), ("netvitals", top)],
@@ -280,28 +289,10 @@ def _spectrum(rounds: int, width: int, samples: int) -> None:
     )
 
 
-def resnet(rounds: int) -> None:
-    """ResNet-18 with 32 images, 10 block nodes, 10 probes, once for each activation."""
-    from netvitals.lab import data, models
-
-    images = data.load("noise", side=32, channels=3, smooth=True, count=64, test=64).test
-    for act in ("relu", "silu"):
-        net = models.build(f"resnet18-large,act={act}", seed=0).eval()
-        began, wall = time.process_time(), time.perf_counter()
-        found = curvature.interlayer(
-            net, F.cross_entropy, (images.x[:32], images.y[:32]), nodes=["stem.2", "stem.3", "stages.*.*"], probes=10
-        )
-        cpu, wall = time.process_time() - began, time.perf_counter() - wall
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-        print(
-            f"ResNet-18 {act}: {len(found.nodes)} nodes, {found.products} products, {cpu:.0f} s of CPU, {wall:.0f} "
-            f"s, peak {peak:.2f} GiB, GN-gap {found.global_gap:.3g}"
-        )
-
-
 TASKS: dict[str, Callable[[int], None]] = {
     "trace": trace,
     "equal": equal_error,
+    "estimators": estimators,
     "blocks": blocks,
     "sweep": sweep,
     "spectrum": spectrum,
@@ -309,22 +300,29 @@ TASKS: dict[str, Callable[[int], None]] = {
     "cost": cost,
     "stream": stream,
     "resnet": resnet,
+    "gpt": gpt,
 }
+ALONE = ("resnet", "gpt")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("tasks", nargs="*", help=f"some of {', '.join(TASKS)}; default all but resnet")
+    parser.add_argument("tasks", nargs="*", help=f"some of {', '.join(TASKS)}; default all but {' and '.join(ALONE)}")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--probes", type=int, default=8, help="of gpt")
+    parser.add_argument("--short", action="store_true", help="one turn, few seeds")
     options = parser.parse_args()
     unknown = [t for t in options.tasks if t not in TASKS]
     if unknown:
         sys.exit(f"there is no task {unknown[0]!r}; tasks are {', '.join(TASKS)}")
     warnings.filterwarnings("ignore")
     torch.set_num_threads(options.threads)
-    for name in options.tasks or [t for t in TASKS if t != "resnet"]:
-        TASKS[name](options.rounds)
+    rounds = 1 if options.short else options.rounds
+    for name in options.tasks or [t for t in TASKS if t not in ALONE]:
+        began = time.perf_counter()
+        TASKS[name](options.probes if name == "gpt" else rounds)
+        print(f"  ({name}: {time.perf_counter() - began:.0f} s)", flush=True)
 
 
 if __name__ == "__main__":

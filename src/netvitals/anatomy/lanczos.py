@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+FEW = 16  # starts up to which a loop of matrix-vector products beats a batch of thin matrix products
 Apply = Callable[[Tensor], Tensor]  # rows z (R, d) to z H
 
 
@@ -64,13 +65,11 @@ class Lanczos:
             q = self.next
             self.basis[:, j] = q
             w = self.apply(q)
-            known = self.basis[:, : j + 1]
             alpha = torch.linalg.vecdot(q, w)
             w = w - alpha[:, None] * q
             if j:
                 w = w - self.off[:, j - 1 : j].to(w) * self.basis[:, j - 1]
-            c = (known @ w[:, :, None])[:, :, 0]
-            w = w - (c[:, None] @ known)[:, 0]
+            c = self._cleaned(w, j + 1)
             beta = w.norm(dim=1)
             self.diagonal[:, j] = (alpha + c[:, j]).double().cpu()
             scale = self.diagonal[:, : j + 1].abs().amax(1).clamp_min(self.off[:, : max(j, 1)].amax(1)).clamp_min(1e-30)
@@ -81,6 +80,18 @@ class Lanczos:
                 over[:, None].to(w.device), torch.zeros_like(w), w / beta.clamp_min(torch.finfo(w.dtype).tiny)[:, None]
             )
             self.steps += 1
+
+    def _cleaned(self, w: Tensor, count: int) -> Tensor:
+        """Take what lies along the first ``count`` vectors out of ``w``, in place; the coefficients (R, count)."""
+        known = self.basis[:, :count]
+        if len(w) > FEW:
+            c = (known @ w[:, :, None])[:, :, 0]
+            w -= (c[:, None] @ known)[:, 0]
+            return c
+        c = torch.stack([rows @ one for rows, one in zip(known, w)])
+        for rows, one, share in zip(known, w, c):
+            one.addmv_(rows.mT, share, alpha=-1)
+        return c
 
     def tridiagonal(self) -> Tridiagonal:
         k = self.steps

@@ -158,8 +158,8 @@ def task_of(
 def batches_of(batch: Any) -> Iterator[Any]:
     """The batches of a loader, or the one batch that was given.
 
-    A tensor, a dict, or a tuple or list that holds a tensor is one batch, and so is ``(dict, target)``; any other
-    iterable, such as a list of dicts, is a loader.
+    A tensor, a dict, or a tuple or list that holds a tensor is one batch, and so are ``(dict, target)`` and
+    ``(arguments, None)``; any other iterable, such as a list of dicts, is a loader.
 
     Args:
         batch: one batch, or a loader that yields them.
@@ -173,7 +173,7 @@ def batches_of(batch: Any) -> Iterator[Any]:
     """
     one = isinstance(batch, Tensor | Mapping) or (
         isinstance(batch, Sequence)
-        and any(isinstance(part, Tensor | Mapping) for part in batch)
+        and any(part is None or isinstance(part, Tensor | Mapping) for part in batch)
         and not all(isinstance(part, Mapping) for part in batch)
     )
     if one or not isinstance(batch, Iterable):

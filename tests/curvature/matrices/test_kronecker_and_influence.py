@@ -107,3 +107,18 @@ def test_influence_is_refused_where_examples_see_each_other():
     with pytest.raises(ValueError, match="depends on the other examples"):
         influence(net.train(), F.cross_entropy, batch, batch, damping=1.0)
     assert len(influence(net.eval(), F.cross_entropy, batch, batch, damping=1.0).left_out) == 8
+
+
+def test_kronecker_factors_of_many_batches_are_means_over_their_examples():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double()
+    x, y = torch.randn(10, 3).double(), torch.randn(10, 2).double()
+    parts = [(x[:7], y[:7]), (x[7:], y[7:])]
+    one = kronecker(net, "mse", (x, y), labels=2000)
+    many = kronecker(net, "mse", parts, labels=2000)
+    for name in one.layers:
+        torch.testing.assert_close(many[name].A, one[name].A)
+        torch.testing.assert_close(many[name].G, one[name].G, rtol=0.15, atol=0.02 * float(one[name].G.norm()))
+        assert abs(many[name].error_ekfac - one[name].error_ekfac) < 0.1
+    with pytest.raises(ValueError, match="twice"):
+        kronecker(net, "mse", iter(parts))

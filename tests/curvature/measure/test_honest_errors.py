@@ -42,15 +42,16 @@ def test_z_scores_of_every_error_bar(problem, probes):
         assert 0.6 < z.std() < 1.6, f"{metric} at {probes} probes: z has spread {z.std():.2f}"
 
 
-def test_z_scores_of_traces():
+def test_z_scores_of_traces(bench):
     torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)).double()
+    layers = [nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 3)]
+    net = nn.Sequential(*layers).double()
     batch = (torch.randn(16, 6).double(), torch.randint(0, 3, (16,)))
-    true = trace(net, F.cross_entropy, batch, probes=8000, seed=999).total
-    for probes in (10, 30):
-        runs = [trace(net, F.cross_entropy, batch, probes=probes, seed=s) for s in range(60)]
+    true = bench.parameter_hessian(net, F.cross_entropy, batch)[0].trace().item()
+    for method, probes in (("examples", 10), ("examples", 30), ("hutchinson", 10), ("hutchinson", 30)):
+        runs = [trace(net, F.cross_entropy, batch, probes=probes, seed=s, method=method) for s in range(60)]
         z = np.array([(r.total - true) / r.total_stderr for r in runs])
-        assert abs(z.mean()) < 0.5 and 0.6 < z.std() < 1.5, (probes, z.mean(), z.std())
+        assert abs(z.mean()) < 0.5 and 0.6 < z.std() < 1.5, (method, probes, z.mean(), z.std())
 
 
 def test_a_stable_rank_is_a_bound_until_its_spectral_norm_has_converged(problem):

@@ -277,3 +277,18 @@ def test_a_matrix_of_another_kind_of_module_is_named():
 
     net = Own()
     assert "3×4×4" in kfac(net, "mse", torch.randn(5, 4)).skipped[""]
+
+
+@pytest.mark.parametrize("fisher", ["expected", "empirical"])
+def test_many_batches_have_the_factors_of_their_union(fisher):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Tanh(), nn.Flatten(), nn.Linear(18, 3)).double()
+    x, y = torch.randn(11, 1, 5, 5).double(), torch.randint(0, 3, (11,))
+    one = kfac(net, "ce", (x, y), fisher=fisher)
+    many = kfac(net, "ce", ((x[i : i + 4], y[i : i + 4]) for i in (0, 4, 8)), fisher=fisher)
+    assert many.examples == 11 and list(many.layers) == list(one.layers)
+    for name, factor in one.layers.items():
+        torch.testing.assert_close(many[name].A, factor.A, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(many[name].G, factor.G, rtol=1e-12, atol=1e-12)
+    with pytest.raises(ValueError, match="no batch"):
+        kfac(net, "ce", [])

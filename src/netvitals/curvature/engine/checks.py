@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+ENOUGH = 12  # products of an iteration that are held against the first for symmetry
 LOOSE = 1e-6  # what casts to float32 inside a model leave of double precision
 
 
@@ -117,7 +118,7 @@ class Symmetry:
 
     def __init__(self, dtype: torch.dtype) -> None:
         self.defect = 0.0  # largest |zᵀHw − wᵀHz| over ‖Hw‖‖z‖/√d, which is its size for an antisymmetric H
-        self._tolerance = tolerance(dtype)
+        self._tolerance, self._seen = tolerance(dtype), 0
         self._first: tuple[Tensor, Tensor] | None = None
 
     def add(self, z: Tensor, hz: Tensor) -> None:
@@ -128,6 +129,7 @@ class Symmetry:
             hz: what the matrix makes of it.
         """
         z, hz = z.detach().reshape(-1), hz.detach().reshape(-1)
+        self._seen += 1
         if self._first is None:
             self._first = z, hz
             return
@@ -138,7 +140,7 @@ class Symmetry:
             self.defect = max(self.defect, gap / size)
 
     def watching(self, apply: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-        """``apply`` on rows of vectors, with every product noted.
+        """``apply`` on rows of vectors, with the first products noted.
 
         Args:
             apply: rows z to rows Hz.
@@ -150,7 +152,8 @@ class Symmetry:
         def watched(rows: Tensor) -> Tensor:
             images = apply(rows)
             for z, hz in zip(rows, images):
-                self.add(z, hz)
+                if self._seen < ENOUGH:
+                    self.add(z, hz)
             return images
 
         return watched

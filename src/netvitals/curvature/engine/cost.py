@@ -39,10 +39,14 @@ class Cost:
         self.vjps += m
         self.spend(m)
 
-    def count_products(self, m: int) -> None:
-        """m products with the whole matrix: twice back through the gradient's backward half, once through the other."""
+    def count_products(self, m: int, through: float = 1.0) -> None:
+        """m products with the whole matrix.
+
+        In parameter space twice back through the gradient's backward half and once through the other; without
+        gradients of weights once through each. ``through`` is the share of the network that a product passes.
+        """
         self.products += m
-        self.spend(3.0 * m)
+        self.spend((3.0 if self.back > 1 else 2.0) * through * m)
 
     @property
     def gradients(self) -> float:

@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from netvitals.curvature.engine.probes import generator
+from netvitals.curvature.engine.probes import generator, signs
 
 Kind = Literal["categorical", "gaussian", "bernoulli"]
 FISHERS = ("fisher", "fisher-mc", "fisher-empirical")
@@ -50,6 +50,20 @@ class Likelihood:
         labels = torch.multinomial(p.reshape(-1, p.shape[-1]), count, replacement=True, generator=source)
         ones = torch.nn.functional.one_hot(labels.mT.reshape(count, *p.shape[:-1]), p.shape[-1]).to(p.dtype)
         return root * (p - ones).movedim(-1, self.dim + 1 if self.dim >= 0 else self.dim)
+
+    def signed(self, out: Tensor, count: int, source: torch.Generator) -> Tensor:
+        """Roots of Λ times independent signs, (count, …), with mean square Λ: they spread less than labels do."""
+        each = signs(count, out.numel(), source, out.device).to(out.dtype).reshape(count, *out.shape)
+        root = self.weight.sqrt()
+        if self.kind == "gaussian":
+            return root * each
+        if self.kind == "bernoulli":
+            p = torch.sigmoid(out)
+            return root * (p * (1 - p)).sqrt() * each
+        p = out.softmax(self.dim)
+        half = p.sqrt() * each
+        along = self.dim + 1 if self.dim >= 0 else self.dim
+        return root * (half - p * half.sum(along, keepdim=True))
 
     def given(self, pull: Tensor) -> Tensor:
         """The same for the labels that were given, (1, …): of each token, or of each example as a whole."""

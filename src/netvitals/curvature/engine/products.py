@@ -152,7 +152,7 @@ class Products:
         heads, tails = self._gradient_of(w, probes)
         pulls = [] if self.roots is not None else self.pull  # the roots already know J z
         curved = [] if self.straight(w) else self.flat
-        got = self._backward(heads, [*pulls, *curved], tails) if pulls or curved else []
+        got = self.backward(heads, [*pulls, *curved], tails) if pulls or curved else []
         self.cost.products += m
         # half of the network lies after a node, on average; T goes back through all of it
         self.cost.spend(m * ((0.5 if pulls else ROOTED) + (1.0 if curved else 0.0)))
@@ -160,7 +160,7 @@ class Products:
         gn = self._gauss_newton(w, probes, pushed)
         return Column(
             self._by_node(gn, m),
-            [None if all(t is None for t in ts) else _filled(ts, leaves, m) for ts, leaves in self._split(tensors)],
+            [None if all(t is None for t in ts) else filled(ts, leaves, m) for ts, leaves in self._split(tensors)],
         )
 
     def straight(self, w: int) -> bool:
@@ -171,7 +171,7 @@ class Products:
         if w not in self._straight:
             source = generator(w, self.flat[0].device)
             heads, tails = self._gradient_of(w, draw(1, self.leaves[w], source, "gaussian"))
-            got = self._backward(heads, self.flat, tails)
+            got = self.backward(heads, self.flat, tails)
             self.cost.spend(1.0)
             self._straight[w] = all(t is None or not bool(t.any()) for t in got)
         return self._straight[w]
@@ -185,27 +185,28 @@ class Products:
         m = probes[0].shape[0]
         if part == "H":
             pairs = [(g, z) for g, z in zip(self.full_gradient, probes) if g is not None and g.requires_grad]
-            got = self._backward([g for g, _ in pairs], self.flat, [z for _, z in pairs])
+            got = self.backward([g for g, _ in pairs], self.flat, [z for _, z in pairs])
             self.cost.count_products(m)
-            return _filled(got, self.flat, m)
+            return filled(got, self.flat, m)
         if part == "fisher":
             _ = self.likelihood  # for which Gauss–Newton is the Fisher matrix
         pairs = [(g, z) for g, z in zip(self.gradient, probes) if g is not None and g.requires_grad]
         wrt = self.flat if part == "T" else self.pull
-        got = self._backward([g for g, _ in pairs], wrt, [z for _, z in pairs])
+        got = self.backward([g for g, _ in pairs], wrt, [z for _, z in pairs])
         if part == "T":
-            self.cost.count_products(m)
-            return _filled(got, self.flat, m)
+            # a linear end of the network does not bend: between activations a product does not pass it
+            self.cost.count_products(m, 0.75 if self.tape.space == "activation" else 1.0)
+            return filled(got, self.flat, m)
         self.cost.count_vjps(m)
         if part in ("fisher-mc", "fisher-empirical"):
             tangents = torch.zeros(m, *self.pull[0].shape, dtype=self.pull[0].dtype) if got[0] is None else got[0]
-            return self._pull_back([self.likelihood.outer(self._roots_of(part), tangents)], m)
-        return self._pull_back(self._loss_hessian(got, m), m)
+            return self.pulled([self.likelihood.outer(self._roots_of(part), tangents)], m)
+        return self.pulled(self.curved(got, m), m)
 
     @cached_property
     def likelihood(self) -> Likelihood:
         """What the loss is the likelihood of; a sentence where it is none."""
-        return likelihood_at(self.tape.detached, lambda v: self._loss_hessian([v], v.shape[0])[0])
+        return likelihood_at(self.tape.detached, lambda v: self.curved([v], v.shape[0])[0])
 
     def _roots_of(self, part: str) -> Tensor:
         if part not in self._fisher:
@@ -223,7 +224,7 @@ class Products:
     def push(self, w: int, probes: Pieces) -> Pieces:
         """J_{out←w} z, per output tensor (m, B, ...)."""
         heads, tails = self._gradient_of(w, probes)
-        got = self._backward(heads, self.pull, tails)
+        got = self.backward(heads, self.pull, tails)
         self.cost.spend(0.5 * probes[0].shape[0])
         return [
             torch.zeros(probes[0].shape[0], *p.shape, dtype=p.dtype, device=p.device) if a is None else a
@@ -239,14 +240,14 @@ class Products:
     def _gauss_newton(self, w: int, probes: Pieces, pushed: Sequence[Tensor | None]) -> Pieces:
         m = probes[0].shape[0]
         if self.roots is None:
-            return self._pull_back(self._loss_hessian(pushed, m), m)
+            return self.pulled(self.curved(pushed, m), m)
         out, root = self.tape.outputs[0], self.roots[w]
         k, b, d = root.shape
         if self.by_sample:
             a = torch.einsum("kbd,mbd->mbk", root, probes[0].reshape(m, b, d))
         else:  # one matrix product: (KB, d_w) (d_w, m)
             a = (root.reshape(k * b, d) @ probes[0].reshape(m, d).mT).reshape(k, b, m).permute(2, 1, 0)
-        c = self._loss_hessian([a.reshape(m, *out.shape)], m)[0].reshape(m, b, k)
+        c = self.curved([a.reshape(m, *out.shape)], m)[0].reshape(m, b, k)
         if self.by_sample:
             rows = [torch.einsum("mbk,kbd->mbd", c, r) for r in self.roots]
         else:
@@ -254,19 +255,20 @@ class Products:
             rows = [flat @ r.reshape(k * b, -1) for r in self.roots]
         return [r.reshape(m, *leaf.shape) for r, leaf in zip(rows, self.flat)]
 
-    def _loss_hessian(self, pushed: Sequence[Tensor | None], m: int) -> list[Tensor]:
+    def curved(self, pushed: Sequence[Tensor | None], m: int) -> list[Tensor]:
         """∇²L times a batch of output tangents."""
         pairs = [(s, a) for s, a in zip(self.tape.slope, pushed) if a is not None and s.requires_grad]
-        got = self._backward([s for s, _ in pairs], self.tape.detached, [a for _, a in pairs])
+        got = self.backward([s for s, _ in pairs], self.tape.detached, [a for _, a in pairs])
         return [
             torch.zeros(m, *o.shape, dtype=o.dtype, device=o.device) if g is None else g
             for g, o in zip(got, self.tape.detached)
         ]
 
-    def _pull_back(self, cotangents: Sequence[Tensor], m: int) -> Pieces:
-        got = self._backward(self.tape.outputs, self.flat, cotangents)
+    def pulled(self, cotangents: Sequence[Tensor], m: int) -> Pieces:
+        """Jᵀ times m cotangents an output."""
+        got = self.backward(self.tape.outputs, self.flat, cotangents)
         self.cost.count_vjps(m)
-        return _filled(got, self.flat, m)
+        return filled(got, self.flat, m)
 
     def _output_jacobians(self, planned: int) -> list[Tensor] | None:
         """J_{out←v} by sample, (K, B, d_v), when K backward passes are fewer than the sweep would need."""
@@ -285,12 +287,12 @@ class Products:
         for start in range(0, k, self.chunk):
             part = basis[start : start + self.chunk]
             cot = part[:, None].expand(-1, b, -1).reshape(len(part), *out.shape)
-            got = self._backward([out], single, [cot])
-            rows.append([g.reshape(len(part), b, -1) for g in _filled(got, single, len(part))])
+            got = self.backward([out], single, [cot])
+            rows.append([g.reshape(len(part), b, -1) for g in filled(got, single, len(part))])
         self.cost.count_vjps(k)
         return [torch.cat(c) for c in zip(*rows)]
 
-    def _backward(
+    def backward(
         self, heads: Sequence[Tensor], wrt: Sequence[Tensor], tails: Sequence[Tensor]
     ) -> Sequence[Tensor | None]:
         """A batch of vector-Jacobian products; by vmap, or one by one where an operation does not allow it."""
@@ -308,6 +310,8 @@ class Products:
             torch.autograd.grad(heads, wrt, [t[i] for t in tails], retain_graph=True, allow_unused=True)
             for i in range(tails[0].shape[0])
         ]
+        if len(single) == 1:
+            return [None if g is None else g[None] for g in single[0]]
         return [None if col[0] is None else torch.stack(col) for col in zip(*single)]
 
     def _split(self, flat: Sequence[Tensor | None]) -> list[tuple[list[Tensor | None], list[Tensor]]]:
@@ -318,10 +322,11 @@ class Products:
         return out
 
     def _by_node(self, flat: Sequence[Tensor], m: int) -> list[Pieces]:
-        return [_filled(ts, leaves, m) for ts, leaves in self._split(list(flat))]
+        return [filled(ts, leaves, m) for ts, leaves in self._split(list(flat))]
 
 
-def _filled(got: Sequence[Tensor | None], leaves: Sequence[Tensor], m: int) -> Pieces:
+def filled(got: Sequence[Tensor | None], leaves: Sequence[Tensor], m: int) -> Pieces:
+    """What was ``got`` for the ``leaves`` by ``m`` products, zeros where there was nothing."""
     return [
         torch.zeros(m, *leaf.shape, dtype=leaf.dtype, device=leaf.device) if g is None else g
         for g, leaf in zip(got, leaves)

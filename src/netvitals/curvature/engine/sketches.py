@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from netvitals.curvature.engine.probes import generator, signs
+from netvitals.curvature.engine.probes import flattened, generator, signs
 
 if TYPE_CHECKING:
     from netvitals.curvature.engine.products import Column
@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 LENGTH = 256  # numbers that a vector is folded to
 
 
-def folded(rows: Tensor, seed: int) -> Tensor:
+def folded(rows: Tensor, seed: int, known: dict[int, Tensor] | None = None) -> Tensor:
     """Rows (m, d) as (m, s) with the same inner products in expectation, in float64.
 
     Args:
         rows: vectors.
         seed: of the signs; the same for all vectors that are compared.
+        known: signs by seed, kept from call to call.
 
     Returns:
         (m, s).
@@ -37,28 +38,31 @@ def folded(rows: Tensor, seed: int) -> Tensor:
     m, d = rows.shape
     if d <= LENGTH:
         return rows.double()
-    turned = rows * signs(1, d, generator(seed, rows.device), rows.device).to(rows.dtype)
+    known = {} if known is None else known
+    if seed not in known or known[seed].shape[1] != d:
+        known[seed] = signs(1, d, generator(seed, rows.device), rows.device).to(rows.dtype)
+    turned = rows * known[seed]
     whole = d // LENGTH * LENGTH
     out = turned[:, :whole].reshape(m, -1, LENGTH).sum(1).double()
     out[:, : d - whole] += turned[:, whole:]
     return out
 
 
-def sketched(column: Column) -> list[list[Tensor]]:
+def sketched(column: Column, known: dict[int, Tensor] | None = None) -> list[list[Tensor]]:
     """H, GN and T of a column, folded: by part and node, (m, s).
 
     Args:
         column: of one batch.
+        known: signs of earlier columns.
 
     Returns:
         Three lists.
     """
-    flat = lambda pieces: torch.cat([p.reshape(p.shape[0], -1) for p in pieces], 1)
     parts: list[list[Tensor]] = [[], [], []]
     for v, pieces in enumerate(column.gauss_newton):
         tensor = column.tensor[v]
-        gn = folded(flat(pieces), v)
-        t = torch.zeros_like(gn) if tensor is None else folded(flat(tensor), v)
+        gn = folded(flattened(pieces), v, known)
+        t = torch.zeros_like(gn) if tensor is None else folded(flattened(tensor), v, known)
         for part, value in zip(parts, (gn + t, gn, t)):
             part.append(value)
     return parts

@@ -25,7 +25,7 @@ from netvitals.curvature.engine.cost import Cost
 from netvitals.curvature.engine.journal import Journal
 from netvitals.curvature.engine.nodes import Choice
 from netvitals.curvature.engine.problem import Problem, advised, laboratory
-from netvitals.curvature.engine.products import Column, Part, Pieces, Products
+from netvitals.curvature.engine.products import Column, Part, Pieces, Products, filled
 from netvitals.curvature.engine.sketches import inner_products, sketched
 from netvitals.curvature.engine.tape import Space, Tape, recorded, recorded_parameters
 
@@ -103,6 +103,8 @@ class Stream:
         self._kept: dict[int, Products] = {}
         self._all_kept = False
         self._dim, self._in_first = 0, 1
+        self.make: Callable[[Problem, int], Tape] | None = None  # another kind of tape of every batch
+        self._signs: dict[int, Tensor] = {}
         self._stack = ExitStack()
 
     def __enter__(self) -> Stream:
@@ -188,7 +190,7 @@ class Stream:
 
         def do(products: Products) -> tuple[Any, Any]:
             parts = [products.column(w, probes) for w, probes in wanted]
-            return [[c.gauss_newton, c.tensor] for c in parts], [sketched(c) for c in parts]
+            return [[c.gauss_newton, c.tensor] for c in parts], [sketched(c, self._signs) for c in parts]
 
         total, kept = self.each(do)
         weights = np.array(self.weights, float)
@@ -204,7 +206,27 @@ class Stream:
 
     def whole(self, probes: Pieces, part: Part = "H") -> Pieces:
         """The mean of the whole matrix times probes, over one pass through the data."""
+        if part == "H" and self._all_kept and self.space == "parameter" and self.journal is None:
+            return self._joined(probes)
         return self.each(lambda products: (products.whole(probes, part), None))[0]
+
+    def _joined(self, probes: Pieces) -> Pieces:
+        """The same from graphs that were all kept: one backward pass goes through all of them and adds them up."""
+        kept, total = list(self._kept.values()), sum(self.weights)
+        self._passes += 1
+        out = []
+        for at in kept[0].portions(probes[0].shape[0]):
+            heads, tails = [], []
+            for products in kept:
+                share = products.tape.examples / total
+                pairs = [
+                    (g, z[at]) for g, z in zip(products.full_gradient, probes) if g is not None and g.requires_grad
+                ]
+                heads += [g for g, _ in pairs]
+                tails += [share * z for _, z in pairs]
+            out.append(filled(kept[0].backward(heads, kept[0].flat, tails), kept[0].flat, at.stop - at.start))
+        self.cost.count_products(len(kept) * probes[0].shape[0])
+        return out[0] if len(out) == 1 else [torch.cat(c) for c in zip(*out)]
 
     @property
     def at_once(self) -> int:
@@ -268,10 +290,14 @@ class Stream:
         problem.examples = int(_first_input(problem).shape[self._dim])
         kept = first.kept_bytes * problem.examples // self._in_first
         with advised():
-            tape = Tape(problem, list(first.nodes), self.space, chosen=first.chosen, kept_bytes=kept)
+            if self.make is not None:
+                tape = self.make(problem, kept)
+            else:
+                tape = Tape(problem, list(first.nodes), self.space, chosen=first.chosen, kept_bytes=kept)
             tape.record(checked=True)
             tape.beyond = first.beyond
-            _require_same_shapes(first, tape)
+            if self.make is None:
+                _require_same_shapes(first, tape)
             yield tape
 
 

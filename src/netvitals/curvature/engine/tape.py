@@ -267,7 +267,7 @@ def recorded(
             tape = Tape(problem, picked, space, chosen=chosen, kept_bytes=seen.kept_bytes)
             tape.skipped = skipped
             tape.record()
-            _refuse_randomness(seen.outputs, tape)
+            refuse_randomness(seen.outputs, tape)
             _drop_idle(tape, explicit=nodes is not None)
             yield tape
 
@@ -298,12 +298,13 @@ def recorded_parameters(
             tape = Tape(problem, nodes, "parameter", chosen=chosen, kept_bytes=seen.kept_bytes)
             tape.skipped = {n: "frozen" for n, p in problem.model.named_parameters() if not p.requires_grad}
             tape.record()
-            _refuse_randomness(seen.outputs, tape)
+            refuse_randomness(seen.outputs, tape)
             _drop_idle(tape, explicit=False)
             yield tape
 
 
-def _refuse_randomness(before: Sequence[Tensor], tape: Tape) -> None:
+def refuse_randomness(before: Sequence[Tensor], tape: Tape) -> None:
+    """Raise a sentence where the outputs ``before`` and those of ``tape`` differ."""
     for a in tape.outputs:
         same = [b for b in before if b.shape == a.shape]
         tol = 1e-3 * float(a.detach().abs().max())

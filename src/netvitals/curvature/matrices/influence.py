@@ -155,7 +155,7 @@ def _influences(
             products = Products(tape, memory=options["memory"], roots="never")
             pieces = pieces_of(direction, products.flat)
             pairs = [(g, z) for g, z in zip(products.gradient, pieces) if g is not None and g.requires_grad]
-            pushed = products._backward([g for g, _ in pairs], products.pull, [z for _, z in pairs])
+            pushed = products.backward([g for g, _ in pairs], products.pull, [z for _, z in pairs])
             each = sum(
                 (a[0] * u).flatten(1).sum(1) for a, u in zip(pushed, tape.pull) if a is not None
             )  # pull holds 1/B of each example's own loss

@@ -8,7 +8,7 @@ The error of each is $\|F_\ell-\hat F_\ell\|_F/\|F_\ell\|_F$, from products with
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,11 +21,13 @@ from netvitals.capture import undisturbed
 from netvitals.capture.loss import LossFn
 from netvitals.capture.observation import Mode
 from netvitals.capture.result import Result, one_screen, skipped_lines
+from netvitals.capture.task import batches_of
 from netvitals.curvature.engine.nodes import Choice
 from netvitals.curvature.engine.operator import operators
 from netvitals.curvature.engine.probes import draw, generator
 from netvitals.curvature.engine.problem import Problem, laboratory
 from netvitals.curvature.engine.products import Products
+from netvitals.curvature.engine.stream import several
 from netvitals.curvature.engine.tape import recorded
 
 PROBES = 12  # products with the exact block behind an error
@@ -129,7 +131,7 @@ def kronecker(
     Args:
         model: any module; left exactly as it was.
         loss_fn: cross-entropy, mean squared error or binary cross-entropy, in any form.
-        batch: what a loader yields.
+        batch: what a loader yields; or a list of batches or a loader, gone over one batch at a time.
         mode: ``"as_is"``, ``"train"`` or ``"eval"``.
         nodes: names of layers; None for all that are called once.
         seed: of the labels.
@@ -146,26 +148,54 @@ def kronecker(
     >>> found["2"].error_ekfac < 1
     True
     """
-    problem = Problem(model, loss_fn, batch)
+    many = several(batch)
+    if isinstance(batch, Iterator):
+        raise ValueError("the factors need their data twice: give a list of batches or a DataLoader")
+    first = next(batches_of(batch), None) if many else batch
+    if first is None:
+        raise ValueError("there is no batch in what was given: give a list of batches or a loader that has some")
+    problem = Problem(model, loss_fn, first)
     with laboratory(problem.model, mode):
         called, skipped = _called(problem, nodes)
     if not called:
         raise ValueError("there is no linear layer or convolution that is called once: nothing has Kronecker factors")
     options: Any = {"mode": mode, "memory": memory}
-    parts: dict[str, tuple[Tensor, Tensor, Tensor, Tensor, Tensor]] = {}
-    with _inputs(problem.model, called) as kept, recorded(model, loss_fn, batch, nodes=list(called), **options) as tape:
-        products = Products(tape, memory=memory, roots="never")
-        out = tape.outputs[0].detach()
-        roots = products.likelihood.drawn(out, labels, seed) / labels**0.5
-        rows = products.rows_of(tape)
-        gradients = [torch.autograd.grad(tape.outputs, rows, [c], retain_graph=True) for c in roots]
-        for i, node in enumerate(tape.nodes):
-            module = called[node.name]
-            a = _unfolded(module, kept[node.name])  # (B, T, in)
-            deltas = [_by_position(module, g[i].detach()) for g in gradients]  # each (B, T, out)
-            parts[node.name] = _factors(a, deltas)
+    seen = lambda: _visits(problem.model, loss_fn, batch if many else [batch], called, labels, seed, options)
+    kept = None if many else list(seen())  # of one batch the second look need not be taken
+    factors = _factors(kept if kept is not None else seen())
+    values = _measured(kept if kept is not None else seen(), factors)
+    parts = {name: (*factors[name], values[name]) for name in factors}
     errors = _errors(model, loss_fn, batch, called, parts, seed, options)
     return Kronecker(layers=errors, labels=labels, skipped=skipped)
+
+
+Visit = tuple[
+    int, dict[str, tuple[Tensor, list[Tensor]]]
+]  # examples; by layer inputs (B, T, in), gradients (B, T, out)
+
+
+def _visits(
+    model: nn.Module,
+    loss_fn: LossFn,
+    batches: Any,
+    called: dict[str, nn.Module],
+    labels: int,
+    seed: int,
+    options: Any,
+) -> Iterator[Visit]:
+    """Inputs and gradients of every layer, batch by batch; the same labels each time."""
+    for number, batch in enumerate(batches):
+        with _inputs(model, called) as kept, recorded(model, loss_fn, batch, nodes=list(called), **options) as tape:
+            products = Products(tape, memory=options["memory"], roots="never")
+            roots = products.likelihood.drawn(tape.outputs[0].detach(), labels, seed + number) / labels**0.5
+            rows = products.rows_of(tape)
+            gradients = [torch.autograd.grad(tape.outputs, rows, [c], retain_graph=True) for c in roots]
+            found = {}
+            for i, node in enumerate(tape.nodes):
+                module = called[node.name]
+                deltas = [_by_position(module, g[i].detach()) for g in gradients]
+                found[node.name] = _unfolded(module, kept[node.name]), deltas
+        yield tape.examples, found
 
 
 def _called(problem: Problem, nodes: Choice) -> tuple[dict[str, nn.Module], dict[str, str]]:
@@ -229,18 +259,37 @@ def _by_position(module: nn.Module, delta: Tensor) -> Tensor:
     return delta.reshape(delta.shape[0], -1, delta.shape[-1])
 
 
-def _factors(a: Tensor, deltas: list[Tensor]) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """A, G, their eigenvectors, and the eigenvalues that EKFAC measures."""
-    flat = a.reshape(-1, a.shape[-1])
-    big_a = flat.mT @ flat / len(flat)
-    big_g = sum(d.reshape(-1, d.shape[-1]).mT @ d.reshape(-1, d.shape[-1]) for d in deltas)
-    assert isinstance(big_g, Tensor)
-    u_a, u_g = (torch.linalg.eigh(x.double())[1].to(x.dtype) for x in (big_a, big_g))
-    values = torch.zeros(len(big_g), len(big_a), dtype=a.dtype, device=a.device)
-    turned = a @ u_a
-    for d in deltas:  # the gradient of an example is summed over its positions before it is squared
-        values += ((d @ u_g).mT @ turned).square().sum(0)
-    return big_a, big_g, u_a, u_g, values
+def _factors(visits: Iterable[Visit]) -> dict[str, tuple[Tensor, Tensor, Tensor, Tensor]]:
+    """A, G and their eigenvectors: A is a mean over input rows, G over examples."""
+    sums: dict[str, list[Any]] = {}
+    examples = 0
+    for count, layers in visits:
+        examples += count
+        for name, (a, deltas) in layers.items():
+            flat = a.reshape(-1, a.shape[-1])
+            big_g = sum(d.reshape(-1, d.shape[-1]).mT @ d.reshape(-1, d.shape[-1]) for d in deltas)
+            total = sums.setdefault(name, [0.0, 0.0, 0])
+            total[0], total[1], total[2] = total[0] + flat.mT @ flat, total[1] + count * big_g, total[2] + len(flat)
+    out = {}
+    for name, (a, g, rows) in sums.items():
+        big_a, big_g = a / rows, g / examples
+        u_a, u_g = (torch.linalg.eigh(x.double())[1].to(x.dtype) for x in (big_a, big_g))
+        out[name] = big_a, big_g, u_a, u_g
+    return out
+
+
+def _measured(visits: Iterable[Visit], factors: Mapping[str, tuple[Tensor, ...]]) -> dict[str, Tensor]:
+    """The eigenvalues that EKFAC measures, in the basis of both factors."""
+    sums: dict[str, Any] = {}
+    examples = 0
+    for count, layers in visits:
+        examples += count
+        for name, (a, deltas) in layers.items():
+            _, _, u_a, u_g = factors[name]
+            turned = a @ u_a
+            for d in deltas:  # the gradient of an example is summed over its positions before it is squared
+                sums[name] = sums.get(name, 0.0) + count * ((d @ u_g).mT @ turned).square().sum(0)
+    return {name: total / examples for name, total in sums.items()}
 
 
 def _errors(

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from netvitals.curvature.measure.metrics import FLOOR, ZERO
-from netvitals.curvature.measure.sweeping import KINDS, Sweep
+from netvitals.curvature.measure.sweeping import KINDS, Sweep, few_pairs
 
+MOST = 0.25  # relative variance of a tail beyond which its mean is not moved further
 CONVERGED = 0.02  # a squared spectral norm that may still grow by a larger share gives a bound, not an estimate
 
 
@@ -47,7 +48,9 @@ def estimates(found: Sweep, sizes: list[int]) -> Estimates:
 
     k = max(found.tail["H"].shape[3], 1)
     once = {kind: found.head[kind] + found.tail[kind].sum(3) / k for kind in KINDS}
-    square = {kind: both(once[kind]) for kind in KINDS}
+    plain = {kind: both(once[kind]) for kind in KINDS}
+    moved = {kind: both(_moved(found.tail[kind], found.spread[kind])) for kind in KINDS}
+    square = {kind: plain[kind] + 0.75 * moved[kind] for kind in KINDS}  # of which the root is taken
     error = {kind: np.sqrt(variance(found.spread[kind]) / k) for kind in KINDS}
     fro = {kind: np.sqrt(square[kind]) for kind in KINDS}
     fro_se = {kind: _ratio(error[kind], 2 * fro[kind]) for kind in KINDS}
@@ -61,17 +64,19 @@ def estimates(found: Sweep, sizes: list[int]) -> Estimates:
     unsure = np.where(settled, 0.0, unsure)
     rank = np.minimum(np.array(sizes)[:, None], np.array(sizes)[None, :])
     known = top >= ZERO
-    d = np.where(known, np.clip(_ratio(square["H"], top), 1.0, rank), np.nan)
+    d = np.where(known, np.clip(_ratio(plain["H"] + moved["H"], top), 1.0, rank), np.nan)
     d_se = np.where(known, np.hypot(_ratio(error["H"], top), unsure * d), np.nan)
 
     centred = {kind: found.tail[kind] - found.tail[kind].mean(3, keepdims=True) for kind in KINDS}
-    gap = fro["T"] / (fro["GN"] + FLOOR)
+    gap = np.sqrt(plain["T"]) / (np.sqrt(plain["GN"]) + FLOOR)
     drift = lambda t, gn, weight: (
-        weight[..., None] * (_ratio(t, square["T"][..., None]) - _ratio(gn, square["GN"][..., None]))
+        weight[..., None] * (_ratio(t, plain["T"][..., None]) - _ratio(gn, plain["GN"][..., None]))
     )
     first = drift(centred["T"], centred["GN"], share)
     second = drift(centred["T"].swapaxes(1, 2), centred["GN"].swapaxes(1, 2), 1 - share)
     gap_se = gap * np.sqrt(_mean_variance(first) + _mean_variance(second)) / 2
+    # on the diagonal there are the probes of one node only: ν = k - 1, and the variance of Student's t is larger
+    gap_se[:, np.arange(n), np.arange(n)] *= np.sqrt(max(k - 2, 0.5) / max(k - 3, 0.5))
     c, c_se = _coupling(once["H"], centred["H"])
     return Estimates(
         frobenius=fro,
@@ -85,6 +90,19 @@ def estimates(found: Sweep, sizes: list[int]) -> Estimates:
         gap=gap,
         gap_stderr=gap_se,
     )
+
+
+def _moved(tail: np.ndarray, spread: np.ndarray) -> np.ndarray:
+    r"""By how much the tail is moved, $\rho\bar t$, to be centred within its error; $\rho$ is its relative variance.
+
+    The mean of k squares is about $t\chi^2_\nu/\nu$ with $\rho=2/\nu$, and its error is read off the same squares:
+    where they are low by chance their error is low too. Turned around, $t=\bar t\,\nu/\chi^2_\nu$ has the mean
+    $\bar t\,\nu/(\nu-2)$, and in units of its error an estimate there is off by nothing on average; so is the root of
+    one that was moved by three quarters of it.
+    """
+    k = max(tail.shape[3], 1)
+    mean = tail.sum(3) / k
+    return mean * np.minimum(_ratio(spread / (k * few_pairs(k)), mean**2), MOST)
 
 
 def over_batches(found: Sweep, weights: np.ndarray) -> dict[str, np.ndarray]:

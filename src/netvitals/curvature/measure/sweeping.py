@@ -285,7 +285,7 @@ def _tail(run: _Run, w: int, column: Column, extra: int, basis: Tensor | None) -
                 squares = _squares(rows)
                 found.head[kind][:, v, w] += squares[:, :extra].sum(1)
                 found.tail[kind][:, v, w] = squares[:, extra:]
-                found.spread[kind][:, v, w] = _variance(rows[:, extra:])
+                found.spread[kind][:, v, w] = _variance(rows[:, extra:], run.sizes[w])
         first = run.rows.pop((v, w), None)
         if first is not None and basis is not None and extra:
             known = torch.cat([first, parts[0][:, :extra]], 1)
@@ -300,9 +300,11 @@ def _squares(rows: Tensor) -> np.ndarray:
     return torch.linalg.vector_norm(rows, dim=2, dtype=torch.float64).square().cpu().numpy()
 
 
-def _variance(rows: Tensor) -> np.ndarray:
-    r"""Variance of $\|Hz\|^2$ for one probe: at most $2\|A\|_F^2$, $A=H^\top H$, where $\|A\|_F^2=E(Hz_i\cdot Hz_j)^2$.
+def _variance(rows: Tensor, size: int) -> np.ndarray:
+    r"""Variance of $\|Hz\|^2$ for one probe, $2(\|A\|_F^2-\sum_iA_{ii}^2)$ with $A=H^\top H$.
 
+    $\|A\|_F^2=E(Hz_i\cdot Hz_j)^2$, and of the diagonal it is known that
+    $\sum_iA_{ii}^2\ge(\mathrm{tr}A)^2/d$ in ``size`` d coordinates.
     The k(k-1)/2 pairs of probes tell far more of it than the spread of k squares, which is small when they are low.
     """
     k = rows.shape[1]
@@ -310,9 +312,18 @@ def _variance(rows: Tensor) -> np.ndarray:
         return np.zeros(rows.shape[0])
     gram = _gram(rows)
     off = gram.square().sum((1, 2)) - gram.diagonal(dim1=1, dim2=2).square().sum(1)
+    whole = off / (k * (k - 1) / 2)
+    least = 2 * gram.diagonal(dim1=1, dim2=2).mean(1).square() / size
+    floor = max(0.25, 1 - k / 16) * whole  # few probes know neither of the two well
+    return few_pairs(k) * torch.maximum(whole - least, floor).clamp_min(0).cpu().numpy()
+
+
+def few_pairs(k: int) -> float:
+    """By how much the variance from the pairs of ``k`` probes is widened, as that of Student's t: few do not know it
+    well.
+    """
     pairs = k * (k - 1) / 2
-    few = pairs / (pairs - 2) if pairs > 2 else 3.0  # as the variance of Student's t: few pairs do not know it well
-    return few * (off / pairs).clamp_min(0).cpu().numpy()
+    return pairs / (pairs - 2) if pairs > 2 else 3.0
 
 
 def _top(rows: Tensor) -> np.ndarray:

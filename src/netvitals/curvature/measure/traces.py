@@ -24,12 +24,14 @@ from netvitals.curvature.engine.journal import opened
 from netvitals.curvature.engine.probes import Distribution, ProbeSeries, flattened, pieces_of
 from netvitals.curvature.engine.products import Pieces, Products, Progress
 from netvitals.curvature.engine.stream import Stream, several
-from netvitals.curvature.engine.tape import recorded_parameters
+from netvitals.curvature.engine.tape import Tape, recorded_parameters
 from netvitals.curvature.matrices.deflation import PAYS, Deflated, by_tensor, left_out, widened
+from netvitals.curvature.matrices.example_probes import example_draws
+from netvitals.curvature.matrices.example_tape import ExampleTape, layers_of, recorded_examples, why_not
 from netvitals.curvature.measure.block_estimates import sampling_error
 from netvitals.curvature.measure.result import shortened, skipped_line
 
-Method = Literal["auto", "hutchinson", "hutch++"]
+Method = Literal["auto", "examples", "hutchinson", "hutch++"]
 SHORT = 4_000_000  # numbers of probes that are kept from batch to batch
 CHECKED = 8  # portions of probes whose products are held against each other for symmetry
 
@@ -51,10 +53,12 @@ class Trace(Result):
         probes: random vectors.
         seed: of the probes.
         part: ``H``, ``GN`` (Gauss–Newton) or ``T`` (the rest).
-        method: "hutchinson", or "hutch++" where the large part was taken out first.
+        method: "examples" where every example had probes of its own, "hutchinson" where all shared them, or "hutch++"
+            where the large part was taken out first.
         draws: (samples, tensors), in the order of ``names``.
         cost: in gradient-equivalents.
         skipped: parameter that was left out → reason.
+        note: why examples could not have probes of their own; empty where they had, or where that was not asked for.
     """
 
     names: tuple[str, ...]
@@ -71,6 +75,7 @@ class Trace(Result):
     draws: np.ndarray
     cost: float
     skipped: dict[str, str] = field(default_factory=dict)
+    note: str = ""
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a parameter tensor."""
@@ -85,7 +90,8 @@ class Trace(Result):
         rows = [f"  {n.ljust(wide)}  {self.by_tensor[n]: .4g} ± {self.by_tensor_stderr[n]:.2g}" for n in self.names]
         data = f", ± {self.total_sampling:.2g} over batches" if np.isfinite(self.total_sampling) else ""
         head = f"{what} trace {self.total:.4g} ± {self.total_stderr:.2g}{data} ({spent})"
-        return "\n".join([head, *shortened(rows), *skipped_line(self.skipped)])
+        note = [f"All examples share their probes: {self.note}."] if self.note else []
+        return "\n".join([head, *shortened(rows), *note, *skipped_line(self.skipped)])
 
 
 @dataclass
@@ -153,6 +159,57 @@ class _Plan:
         known = by_tensor(large.known(images[:third])[None], sizes)
         return known + by_tensor(large.samples(signs, images[third:]), sizes), "hutch++"
 
+    @property
+    def by_example(self) -> bool:
+        """Whether examples may have probes of their own."""
+        return self.method in ("auto", "examples") and self.distribution == "rademacher"
+
+    def allowed(self, products: Products, tape: ExampleTape) -> str:
+        """Why they cannot; empty where they can."""
+        why = why_not(products, tape, self.seed)
+        if why and self.method == "examples":
+            raise ValueError(f"examples cannot have probes of their own: {why}. Leave method= out")
+        return why
+
+
+def _of_one(
+    plan: _Plan, model: nn.Module, loss_fn: LossFn, batch: Any, options: Any, progress: Progress | None
+) -> tuple[np.ndarray, str, tuple[str, ...], Tape, float, str]:
+    """Draws, method, names, tape, cost and note of one batch."""
+    split, memory, note = plan.part != "H", options["memory"], ""
+    if plan.by_example:
+        with recorded_examples(model, loss_fn, batch, **options) as own:
+            own.look_beyond()
+            products = Products(own, memory=memory, split=split, roots="never")
+            note, names = plan.allowed(products, own), own.layers.names
+            if not note:
+                draws = example_draws(products, names, plan.probes, plan.seed, plan.part, progress)
+                return draws, "examples", names, own, products.cost.gradients, ""
+    with recorded_parameters(model, loss_fn, batch, **options) as tape:
+        products = Products(tape, memory=memory, split=split)
+        draws, used = plan.run(products, progress)
+        return draws, used, tuple(n.name for n in tape.nodes), tape, products.cost.gradients, note
+
+
+def _of_stream(plan: _Plan, stream: Stream) -> tuple[list[np.ndarray], str, tuple[str, ...], str]:
+    """Draws by batch, method, names and note of many batches; the first one tells whether examples see each other."""
+    note = ""
+    if plan.by_example:
+        layers = layers_of(stream.tape.problem)
+        own = ExampleTape(stream.tape.problem, layers, stream.tape.kept_bytes)
+        own.record(checked=True)
+        note = plan.allowed(Products(own, memory=stream.memory, split=False, roots="never", cost=stream.cost), own)
+        if not note:
+            stream.make = lambda problem, kept: ExampleTape(problem, layers, kept)
+            stream.cost.back = 1.0
+            seed = lambda products: plan.seed * 1_000_003 + products.seed  # another one a batch
+            do = lambda products: example_draws(products, layers.names, plan.probes, seed(products), plan.part)
+            return stream.each(lambda products: (None, do(products)))[1], "examples", layers.names, ""
+        for name, p in stream.tape.problem.model.named_parameters():
+            p.requires_grad_(name not in layers.skipped or layers.skipped[name] != "frozen")
+    names = tuple(n.name for n in stream.tape.nodes)
+    return stream.each(lambda products: (None, plan.plain(products)))[1], "hutchinson", names, note
+
 
 def _watch(symmetry: Symmetry, z: Pieces, hz: Pieces) -> None:
     for one, image in zip(flattened(z), flattened(hz)):
@@ -195,8 +252,10 @@ def trace(
         probes: number of Hessian-vector products, at least 2.
         part: the whole Hessian, its Gauss–Newton part, or what is left.
         distribution: of the probes, ``"rademacher"`` (signs) or ``"gaussian"``.
-        method: ``"hutchinson"`` (plain probes), ``"hutch++"`` (the large part of the matrix is taken out with a third
-            of the probes first), or ``"auto"``, which begins plainly and takes it out where that pays.
+        method: ``"examples"`` (every example has probes of its own, which is right where examples do not see each
+            other), ``"hutchinson"`` (all share them), ``"hutch++"`` (the large part of the matrix is taken out with a
+            third of the probes first), or ``"auto"``: the first where a look at the Hessian between examples finds
+            nothing there, else one of the others, and ``note`` says why.
         dtype: measure a copy in this dtype.
         memory: bytes for graph and products.
         resume: a folder for the state of a measurement of many batches, as in ``interlayer``.
@@ -213,8 +272,8 @@ def trace(
         raise ValueError(f"probes is {probes}, expected at least 2: a standard error needs two")
     if part not in ("H", "GN", "T"):
         raise ValueError(f"part is {part!r}, expected 'H', 'GN' or 'T'")
-    if method not in ("auto", "hutchinson", "hutch++"):
-        raise ValueError(f"method is {method!r}, expected 'auto', 'hutchinson' or 'hutch++'")
+    if method not in ("auto", "examples", "hutchinson", "hutch++"):
+        raise ValueError(f"method is {method!r}, expected 'auto', 'examples', 'hutchinson' or 'hutch++'")
     options: Any = {"dtype": dtype, "mode": mode, "memory": memory}
 
     plan = _Plan(probes=probes, seed=seed, part=part, distribution=distribution, method=method, room=memory // 4)
@@ -226,27 +285,23 @@ def trace(
                 "method='hutch++' makes two passes over one batch; over many batches the trace is measured with plain "
                 "probes: leave method out"
             )
-        about = {"seed": seed, "probes": probes, "part": part, "distribution": distribution, "dtype": dtype}
-        journal = opened(resume, "trace", model, {**about, "mode": mode})
+        about = {"seed": seed, "probes": probes, "part": part, "distribution": distribution, "method": method}
+        journal = opened(resume, "trace", model, {**about, "mode": mode, "dtype": dtype})
         streamed: Any = {"split": part != "H", "tensors": True, "once": True, "journal": journal, **options}
         with Stream(model, loss_fn, batch, **streamed) as stream:
             if progress:
                 tick = lambda share: progress(int(share * probes), probes)
                 stream.tick = tick
-            _, each = stream.each(lambda products: (None, plan.plain(products)))
+            each, used, names, note = _of_stream(plan, stream)
         if journal is not None:
             journal.close()
         weights, tape, cost = np.array(stream.weights, float), stream.tape, stream.cost.gradients
-        draws, used = np.tensordot(weights / weights.sum(), np.stack(each), 1), "hutchinson"
+        draws = np.tensordot(weights / weights.sum(), np.stack(each), 1)
         means = np.stack([one.mean(0) for one in each])
         sampled = sampling_error(means, weights)
         whole_sampled = float(sampling_error(means.sum(1), weights))
     else:
-        with recorded_parameters(model, loss_fn, batch, **options) as tape:
-            products = Products(tape, memory=memory, split=part != "H")
-            draws, used = plan.run(products, progress)
-            cost = products.cost.gradients
-    names, skipped = tuple(n.name for n in tape.nodes), tape.skipped
+        draws, used, names, tape, cost, note = _of_one(plan, model, loss_fn, batch, options, progress)
     few = widened(len(draws)) / np.sqrt(len(draws))
     mean, error = draws.mean(0), draws.std(0, ddof=1) * few
     whole = draws.sum(1)
@@ -264,5 +319,6 @@ def trace(
         method=used,
         draws=draws,
         cost=cost,
-        skipped=skipped,
+        skipped=tape.skipped,
+        note=note,
     )

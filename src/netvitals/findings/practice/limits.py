@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from netvitals.findings.curves import Curve, Table
 from netvitals.findings.practice.steps import (
     PATH,
     READINGS,
@@ -23,6 +24,7 @@ from netvitals.runs import Finding, Remedy
 
 SHRUNK = 0.6  # of a weight's norm at the start
 DECAYED = 5e-3  # rate times decay: the share of every weight that one step takes away; recipes in use have 1e-6 to 1e-4
+LOOKS = 2  # at the sharpness in a row beyond the edge
 SWINGS, SWING, SWINGING = 20, 0.01, 0.2  # steps in a row, a rise that counts, share of them
 
 
@@ -167,13 +169,14 @@ def shrink(context: Context) -> Iterator[Finding]:
     "first "
     "autocorrelation is −0.5, from one fixed batch it is positive",
     threshold=f"on one fixed batch, a rise of {percent(SWING)} or more on {percent(SWINGING)} of {SWINGS} steps in a "
-    f"row",
+    f"row; or, where curvature is watched, a sharpness beyond the optimizer's edge on {LOOKS} looks",
     source="descent turns on every step where rate times curvature passes 2",
     refuted_by="the same swing at half of the rate",
-    also=("inputs",),
+    also=("inputs", "curvature"),
 )
 def edge(context: Context) -> Iterator[Finding]:
-    """A loss that swings from step to step though the batch is the same: rate times curvature is near two.
+    """A loss that swings from step to step though the batch is the same, or a sharpness beyond 2/lr: the learning rate
+    times the largest curvature is near two.
 
     Args:
         context: the curves of the run, its activations and what was found so far.
@@ -181,35 +184,74 @@ def edge(context: Context) -> Iterator[Finding]:
     Returns:
         Findings; none where the readings do not show it.
     """
-    table = context.table
+    table, sharp = context.table, _sharpness(context.table)
+    swing = _swing(table)
+    looked = (
+        ""
+        if sharp is None
+        else (
+            f" The Hessian's largest eigenvalue, measured on the probe batch, is {sharp.end:.2g} times the largest at "
+            "which this optimizer is stable."
+        )
+    )
+    why = (
+        "Along the steepest direction a step overshoots by as much as it corrects: the learning rate times the "
+        "largest curvature is about 2. Progress goes on in flatter directions, but a little more ends it."
+    )
+    advice = "Lower the learning rate to a third, or keep it and watch: at the edge it can go on for long."
+    if swing is not None:
+        assert table.loss is not None
+        at, size, rose, seen = swing
+        yield Finding(
+            "warning",
+            "",
+            f"The loss swings though the batch is the same: of {SWINGS} steps around step {at} it rose on "
+            f"{round(rose * SWINGS)}, by {percent(size)} of itself. Training is at the edge of stability.{looked}",
+            why=why,
+            advice=advice,
+            evidence=(table.loss.evidence(change=True), *(() if sharp is None else (sharp.evidence(),))),
+            since=seen[0],
+            until=seen[1],
+            confidence=min(0.99, 0.5 + rose),
+            remedy=Remedy("rate", 0.3),
+        )
+    elif sharp is not None and len(sharp.finite) >= LOOKS and float(np.median(sharp.finite[-LOOKS:])) >= 1:
+        beyond = sharp.steps[np.isfinite(sharp.values) & (sharp.values >= 1)]
+        yield Finding(
+            "watch",
+            "",
+            f"Training is at the edge of stability.{looked}",
+            why=why,
+            advice=advice,
+            evidence=(sharp.evidence(change=True),),
+            since=int(beyond[0]),
+            confidence=0.7,
+        )
+
+
+def _sharpness(table: Table) -> Curve | None:
+    """The sharpness over the edge of the optimizer in use, where it was measured; adaptive optimizers have none."""
+    found = table.at("curvature", "sharpness_edge", pooled=True)
+    return found[0] if found else None
+
+
+def _swing(table: Table) -> tuple[int, float, float, tuple[int, int]] | None:
+    """The step of the worst swing, its size, how often the loss rose, and from when to when it did."""
     loss, marks = table.loss, table.at("inputs", "mark")
     if loss is None or len(loss.finite) < 30 or len(loss.finite) < len(loss.values) or np.ptp(np.diff(loss.steps)):
-        return
+        return None
     if table.meta.get("probe") or not marks or not all(np.ptp(s.finite) == 0 for s in marks if len(s.finite)):
-        return  # the batches differ: what swings may be the data
+        return None  # the batches differ: what swings may be the data
     rises = np.diff(loss.values) / np.maximum(loss.values[:-1], 1e-12)
     window = np.lib.stride_tricks.sliding_window_view(rises, SWINGS)
     up = (window > SWING).mean(1)
     worst = int(np.argmax(up))
     if up[worst] < SWINGING:
-        return
+        return None
     seen = np.flatnonzero(up >= SWINGING)
+    until = int(loss.steps[min(seen[-1] + SWINGS, len(loss.steps) - 1)])
     size = float(np.median(np.abs(window[worst])))
-    yield Finding(
-        "warning",
-        "",
-        f"The loss swings though the batch is the same: of {SWINGS} steps around step {int(loss.steps[worst])} it "
-        f"rose on "
-        f"{round(up[worst] * SWINGS)}, by {percent(size)} of itself. Training is at the edge of stability.",
-        why="Along the steepest direction a step overshoots by as much as it corrects: the learning rate times the "
-        "largest curvature is about 2. Progress goes on in flatter directions, but a little more ends it.",
-        advice="Lower the learning rate to a third, or keep it and watch: at the edge it can go on for long.",
-        evidence=(loss.evidence(change=True),),
-        since=int(loss.steps[seen[0]]),
-        until=int(loss.steps[min(seen[-1] + SWINGS, len(loss.steps) - 1)]),
-        confidence=min(0.99, 0.5 + float(up[worst])),
-        remedy=Remedy("rate", 0.3),
-    )
+    return int(loss.steps[worst]), size, float(up[worst]), (int(loss.steps[seen[0]]), until)
 
 
 RULES = (clipping, shrink, edge)

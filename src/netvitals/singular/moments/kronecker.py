@@ -23,7 +23,7 @@ from netvitals.capture.nested import output_tensor
 from netvitals.capture.observation import Mode
 from netvitals.capture.result import Result, one_screen
 from netvitals.capture.selection import Only, picked
-from netvitals.capture.task import Task, inputs_of
+from netvitals.capture.task import Task, batches_of, inputs_of
 from netvitals.singular.moments.factors import FLOOR, FLOOR_SINGLE, Factor
 from netvitals.singular.moments.second_moments import gram, input_moment
 
@@ -123,7 +123,8 @@ def kfac(
         model: any model that returns one tensor, or an output with ``logits``.
         loss_fn: "mse" (½‖y − f‖²), "ce" (softmax over the last dimension; (N, C) or (N, T, C)), or torch's losses of
             that kind. It fixes the likelihood.
-        batch: what a loader yields; a target is needed for the empirical Fisher only.
+        batch: what a loader yields; or an iterable of batches, of which one is in memory at a time. A target is needed
+            for the empirical Fisher only.
         mode: "as_is", "train" (batch statistics, dropout modules off) or "eval".
         only: names or patterns of layers, or a function of a name.
         seed: of the labels drawn for "monte-carlo".
@@ -141,7 +142,64 @@ def kfac(
     """
     if fisher not in FISHERS:
         raise ValueError(f"fisher is one of {', '.join(FISHERS)}, got {fisher!r}")
-    task = inputs_of(model, batch)
+    means: dict[str, _Means] = {}
+    skipped: dict[str, str] = {}
+    examples, loss = 0, ""
+    for number, one in enumerate(batches_of(batch)):
+        loss, count, left = _add(
+            means, inputs_of(model, one), loss_fn, mode, only, seed + number, fisher, bias, spectra
+        )
+        examples, skipped = examples + count, {**left, **skipped}
+    if not examples:
+        raise ValueError("there is no batch in what was given: give a batch, a list of them or a loader that has some")
+    skipped = {name: why for name, why in skipped.items() if name not in means}
+    layers = {name: mean.factor(spectra) for name, mean in means.items()}
+    return KFAC(layers=layers, fisher=fisher, loss=loss, examples=examples, skipped=skipped)
+
+
+@dataclass
+class _Means:
+    """Mean moments of one layer over batches: A by input rows, G by examples."""
+
+    dtype: torch.dtype
+    a: Tensor | None = None
+    g: Tensor | None = None
+    rows: int = 0
+    examples: int = 0
+
+    def add(self, a: Tensor, g: Tensor, examples: int, positions: int) -> None:
+        rows = examples * positions
+        self.rows, self.examples = self.rows + rows, self.examples + examples
+        self.a = a if self.a is None else self.a.lerp(a, rows / self.rows)
+        self.g = g if self.g is None else self.g.lerp(g, examples / self.examples)
+
+    def factor(self, spectra: bool) -> Factor:
+        assert self.a is not None and self.g is not None
+        a, g = self.a, self.g
+        empty = torch.empty(0, dtype=torch.float64)
+        return Factor(
+            A=a,
+            G=g,
+            A_spectrum=torch.linalg.eigvalsh(a) if spectra else empty,
+            G_spectrum=torch.linalg.eigvalsh(g) if spectra else empty,
+            positions=self.rows // self.examples,
+            floor=FLOOR if self.dtype == torch.float64 else FLOOR_SINGLE,
+        )
+
+
+def _add(
+    means: dict[str, _Means],
+    task: Task,
+    loss_fn: LossFn,
+    mode: Mode,
+    only: Only,
+    seed: int,
+    fisher: str,
+    bias: bool,
+    spectra: bool,
+) -> tuple[str, int, dict[str, str]]:
+    """Add the moments of one batch; its likelihood, its examples, and the layers without factors in it."""
+    model = task.model
     targets = task.targets[0] if task.targets else None
     loss = likelihood_of(loss_fn, targets)
     if not task.examples:
@@ -161,11 +219,11 @@ def kfac(
             _check_targets(outputs, targets, loss)
         passes = [(call, x, z) for call in usable for x, z in call.passes if z.requires_grad]
         deltas = _deltas(outputs, [z for *_, z in passes], targets, loss, fisher, seed)
-        layers = {}
         for call in usable:
             mine = [(x, z, d) for (owner, x, z), d in zip(passes, deltas) if owner is call]
-            layers[call.name] = _factor(call.module, mine, bias, spectra)
-    return KFAC(layers=layers, fisher=fisher, loss=loss, examples=len(outputs), skipped=skipped)
+            mean = means.setdefault(call.name, _Means(mine[0][1].dtype))
+            mean.add(*_moments(call.module, mine, bias, spectra))
+    return loss, len(outputs), skipped
 
 
 def _asked_for(model: nn.Module, only: Only) -> list[Call]:
@@ -259,7 +317,10 @@ def _softmax_roots(logits: Tensor) -> Tensor:
     return (size[..., None] * shares).movedim(-2, 0)
 
 
-def _factor(module: nn.Module, calls: list[tuple[Tensor, Tensor, Tensor]], bias: bool, spectra: bool) -> Factor:
+def _moments(
+    module: nn.Module, calls: list[tuple[Tensor, Tensor, Tensor]], bias: bool, spectra: bool
+) -> tuple[Tensor, Tensor, int, int]:
+    """A and G of a layer in one batch, its examples, and the positions of each."""
     a = g = None
     positions = 0
     for x, z, d in calls:
@@ -272,13 +333,4 @@ def _factor(module: nn.Module, calls: list[tuple[Tensor, Tensor, Tensor]], bias:
         a, g = (a_part, g_part) if a is None or g is None else (a + a_part, g + g_part)
         positions += z[0].numel() // channels
     assert a is not None and g is not None
-    a = a / len(calls) if len(calls) > 1 else a
-    empty = torch.empty(0, dtype=torch.float64)
-    return Factor(
-        A=a,
-        G=g,
-        A_spectrum=torch.linalg.eigvalsh(a) if spectra else empty,
-        G_spectrum=torch.linalg.eigvalsh(g) if spectra else empty,
-        positions=positions,
-        floor=FLOOR if calls[0][1].dtype == torch.float64 else FLOOR_SINGLE,
-    )
+    return a / len(calls) if len(calls) > 1 else a, g, len(calls[0][1]), positions
