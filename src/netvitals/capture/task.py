@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from netvitals._trouble import see
@@ -206,6 +207,23 @@ def inputs_of(model: nn.Module, batch: Any) -> Task:
     return Task(model=model, loss_fn=None, args=(), kwargs=inputs, targets=targets)
 
 
+def model_in(model: nn.Module, dtype: torch.dtype) -> nn.Module:
+    """A copy of a model in another precision, which it can run in.
+
+    Args:
+        model: any; it is not touched.
+        dtype: of floating-point parameters and buffers.
+
+    Returns:
+        The copy.
+    """
+    twin = copy.deepcopy(model).to(dtype)
+    for module in twin.modules():  # Hugging Face's experts run in one grouped product, which knows no float64
+        if callable(choose := getattr(module, "set_experts_implementation", None)):
+            choose("eager")
+    return twin
+
+
 def in_double(task: Task) -> Task:
     """The same task in float64: a copy of the model, and every floating-point input; the model is not touched.
 
@@ -217,12 +235,8 @@ def in_double(task: Task) -> Task:
     """
     cast = lambda t: t.double() if t.is_floating_point() else t
     args, kwargs = mapped(task.args, cast), mapped(dict(task.kwargs), cast)
-    twin = copy.deepcopy(task.model).double()
-    for module in twin.modules():  # Hugging Face's experts run in one grouped product, which knows no float64
-        if callable(choose := getattr(module, "set_experts_implementation", None)):
-            choose("eager")
     return Task(
-        model=twin,
+        model=model_in(task.model, torch.float64),
         loss_fn=task.loss_fn,
         args=args,
         kwargs=kwargs,

@@ -12,11 +12,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
+from netvitals.anatomy.preserve import plain_kernels
 from netvitals.capture import in_mode, preserved
 from netvitals.capture.loss import LossFn
 from netvitals.capture.nested import main_output, tensors
 from netvitals.capture.observation import Mode
-from netvitals.capture.task import Task, task_of
+from netvitals.capture.task import Task, model_in, task_of
 
 
 class Problem:
@@ -151,18 +152,17 @@ def laboratory(model: nn.Module, mode: Mode = "as_is") -> Iterator[None]:
     Returns:
         Nothing; it holds inside the block.
     """
-    mha, cudnn = torch.backends.mha.get_fastpath_enabled(), torch.backends.cudnn.enabled
+    cudnn = torch.backends.cudnn.enabled
     recurrent = any(isinstance(m, nn.RNNBase) for m in model.modules())
     inplace = [m for m in model.modules() if getattr(m, "inplace", False) is True]
     with ExitStack() as stack:
         stack.enter_context(preserved(model))
         stack.enter_context(in_mode(model, mode))
         stack.enter_context(torch.enable_grad())
-        stack.enter_context(torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH))
+        stack.enter_context(plain_kernels())
         for device in {p.device.type for p in model.parameters()} | {"cpu"}:
             stack.enter_context(torch.autocast(device, enabled=False))
         try:
-            torch.backends.mha.set_fastpath_enabled(False)
             torch.backends.cudnn.enabled = cudnn and not recurrent
             for m in inplace:
                 m.inplace = False  # type: ignore[assignment]
@@ -170,7 +170,6 @@ def laboratory(model: nn.Module, mode: Mode = "as_is") -> Iterator[None]:
         finally:
             for m in inplace:
                 m.inplace = True  # type: ignore[assignment]
-            torch.backends.mha.set_fastpath_enabled(mha)
             torch.backends.cudnn.enabled = cudnn
 
 
@@ -255,4 +254,4 @@ def _cast(task: Task, dtype: torch.dtype) -> Task:
         loss_fn = copy.deepcopy(loss_fn).to(dtype)
     cast = lambda t: t.to(dtype) if isinstance(t, Tensor) and t.is_floating_point() else t
     args, kwargs, targets = tree_map(cast, (task.args, dict(task.kwargs), task.targets))
-    return Task(model=copy.deepcopy(task.model).to(dtype), loss_fn=loss_fn, args=args, kwargs=kwargs, targets=targets)
+    return Task(model=model_in(task.model, dtype), loss_fn=loss_fn, args=args, kwargs=kwargs, targets=targets)
