@@ -72,6 +72,12 @@ def test_danger_is_not_told_of_a_run_that_came_back_or_is_lost_already(end, spea
     assert ("danger forecast" in rules) is speaks
 
 
+@pytest.mark.parametrize(("guessing", "speaks"), [(2.3, False), (0.05, True)])
+def test_the_loss_of_a_converged_run_may_move_by_factors(guessing, speaks):
+    source = losing(lambda t: 0.01 if t < 50 else 0.04).add("outputs", "output", "chance", guessing)
+    assert ("danger forecast" in [f.rule for f in diagnose(source).all]) is speaks
+
+
 # ---------------------------------------------------------------- what came in with the data
 
 
