@@ -143,7 +143,7 @@ def findings() -> str:
         rows += [
             (
                 "measured error rate",
-                error_rate(rule.name) or "it gave no warning in any run of the clinic; no rate is known",
+                error_rate(rule.name) or "it never gave a warning in the clinic; no rate is known",
             )
         ]
         for kind, tried in measured().get("advice", {}).get(rule.name, {}).items():

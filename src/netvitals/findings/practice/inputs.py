@@ -28,7 +28,6 @@ REPEATED = 4  # batches in a row that are equal
     "layer broke on a step whose weights were finite",
     source="arithmetic: finite weights make no NaN of ordinary numbers",
     refuted_by="a batch that is finite when looked at by hand",
-    also=("preactivations", "gradients", "loss"),
 )
 def not_finite(context: Context) -> Iterator[Finding]:
     """A batch that holds NaN or infinity.

@@ -42,7 +42,6 @@ def _first_spreads(table: Table) -> list[tuple[Curve, float]]:
     threshold=f"the spread of the last hidden inputs below {FADED:g} of that of the first, at the first step, and no "
     f"layer on the way {CUT:.0%} of whose units are shut on every row: that one cuts it off",
     refuted_by="a skip or a norm on the way that was not seen",
-    also=("sparsity",),
 )
 def vanishes(context: Context) -> Iterator[Finding]:
     """Inputs that vary less and less with depth, before any training.
