@@ -10,10 +10,31 @@ from typing import Any
 from netvitals.lab import clinic
 
 Row = dict[str, Any]
-CHANGED = """After these seeds were run, and not in the figures above: a forecast that a run will be lost stands below
-any cause that was found; it had stood first in 22 of the 49 runs whose cause was not named first. Nothing else was
-changed. An earlier test set (seeds 100 to 104) had caught 269 of 270 sick runs, been quiet on 160 of 167 healthy ones,
-and mended 87 of 101. It led to what follows, which was tried on the tuning set; this test set is a new one.
+CHANGED = """After these seeds were run, and not in the figures above, two things were changed for what they showed.
+Three of the false alarms are dead experts of the mixture. Networks of that kind at the tuning set's seeds have experts
+with a hundredth of an equal share, so that the control was not healthy: its balance now weighs 0.05 and not 0.01. And a
+loss that rises again is told only where it goes a twentieth of the way back to guessing, as a spike of the loss is.
+
+Two test sets came before, and what they showed was mended on the tuning set and on networks of a third size at its
+seeds (five or nine hidden layers, other widths and activations).
+
+The second (seeds 200 to 204) had caught 270 of 270 sick runs, been quiet on 166 of 167 healthy ones and mended 178 of
+199, but named the cause first in 221 of 270 only. Since then:
+
+- A forecast that a run will be lost has the date of its call and stands below what was found; it is not told of a
+  loss that came back, that is lost already, or that never went a twentieth of the way back to guessing.
+- A batch with NaN that nobody looked at is known by the first layer, which broke while all weights were finite.
+- Gradients that are NaN were counted as zeros, and taken for underflow; a gradient that ran away before it overflowed
+  is no longer laid to the precision.
+- A layer of dead units cuts the signal off; that is no signal that vanishes with depth, nor a variance that
+  collapsed. Units of an activation that has a slope on either side are not dead; deaths are counted among the units
+  that lived.
+- Odd batches explain what came after them, and nothing that came before; what was there from the first step on does
+  not stand below what began later; gradients that were carried over are told also where all was NaN in the end; who
+  is right more often than any guess could be (Fano's inequality) has learned something.
+
+The first (seeds 100 to 104) had caught 269 of 270 sick runs, been quiet on 160 of 167 healthy ones, and mended 87 of
+101. It led to what follows.
 
 - A spike of the loss is one only where it goes back a twentieth of the way to guessing (the loss of a converged run
   is small, and moves by factors); an expert is dead only where one with a twentieth of an equal share would have got
@@ -24,8 +45,8 @@ and mended 87 of 101. It led to what follows, which was tried on the tuning set;
   themselves; they are planted in ReLU networks now, and those runs were repeated.
 - Two false alarms, on MiniLM (a pooler that nobody uses was called cut off) and CREPE (trained weights were called
   too large), were faults of their rules and are mended.
-- After the first fifty cures two pieces of advice were rewritten (a restart lowers the rate by no more than thirty, and
-  a large epsilon is told as such) and the treatment learned to draw recurrent layers anew."""
+- After the first fifty cures two pieces of advice were rewritten (a restart lowers the rate by no more than thirty,
+  and a large epsilon is told as such) and the treatment learned to draw recurrent layers anew."""
 TARGETS = {"sensitivity": 0.95, "specificity": 0.98, "place": 0.90, "cause": 0.85}
 BLUE, RED, GREY = "#2f6fb0", "#c2452d", "#8a8f98"
 
@@ -85,6 +106,12 @@ def _share(r: dict[str, float], digits: int = 0) -> str:
     return f"{100 * r['share']:.{digits}f} % ({100 * r['low']:.0f}–{100 * r['high']:.0f}), {r['k']} of {r['n']}"
 
 
+def _target(words: str, r: dict[str, float], want: float, *, least: bool = True) -> str:
+    """A target, marked where it is missed."""
+    held = not r["n"] or (r["share"] >= want if least else r["share"] <= want)
+    return words if held else f"{words}, **missed**"
+
+
 def _table(head: list[str], rows: list[list[str]]) -> str:
     return "\n".join(["| " + " | ".join(r) + " |" for r in (head, ["---"] * len(head), *rows)])
 
@@ -110,19 +137,22 @@ def page(found: dict[str, Any], trials: list[Row], cures: list[Row]) -> str:
         ("cause", "sick runs whose first finding names the cause"),
     ):
         want = TARGETS.get(key)
-        rows.append([words, _share(over[key], 1), "" if want is None else f"≥ {100 * want:.0f} %"])
+        rows.append(
+            [words, _share(over[key], 1), "" if want is None else _target(f"≥ {100 * want:.0f} %", over[key], want)]
+        )
     delay = over["delay"]
     rows.append(
         [
             "measured steps from the onset to the finding",
             f"median {delay['median']:.0f} (quartiles {delay['low']:.0f}–{delay['high']:.0f})",
-            "≤ 20",
+            "≤ 20" if delay["median"] <= 20 else "≤ 20, **missed**",
         ]
     )
-    rows.append(
-        ["runs mended by the first advice, of those that had harm to undo", _share(found["cures"]["cure"], 1), "≥ 70 %"]
-    )
-    rows.append(["treated runs that ended worse than their untreated twin", _share(found["cures"]["harm"], 1), "≤ 5 %"])
+    cure, harm = found["cures"]["cure"], found["cures"]["harm"]
+    words = "runs mended by the first advice, of those that had harm to undo"
+    rows.append([words, _share(cure, 1), _target("≥ 70 %", cure, 0.70)])
+    words = "treated runs that ended worse than their untreated twin"
+    rows.append([words, _share(harm, 1), _target("≤ 5 %", harm, 0.05, least=False)])
     seeds = sorted({r["seed"] for r in trials if r["grade"] == "moderate"})
     parts = [
         "# The clinic",
@@ -160,7 +190,8 @@ def page(found: dict[str, Any], trials: list[Row], cures: list[Row]) -> str:
     )
     missed = [r for r in trials if r["set"] == "disease" and r["grade"] == "moderate" and not r["caught"]]
     false = [r for r in trials if r["set"] == "control" and r["alarm"]]
-    parts.append("## What was missed, and what was a false alarm")
+    other = [r for r in trials if r["set"] == "disease" and r["grade"] == "moderate" and r["caught"] and not r["cause"]]
+    parts.append("## What was missed, what was a false alarm, and where the cause was not first")
     parts.append(
         "\n".join(
             [
@@ -168,10 +199,11 @@ def page(found: dict[str, Any], trials: list[Row], cures: list[Row]) -> str:
                 for r in missed
             ]
             + [f"- false: {r['name']}, seed {r['seed']}: {', '.join(r['rules'])}" for r in false]
+            + [f"- not the cause: {r['name']}, seed {r['seed']}: {r['first'] or 'nothing'} stood first" for r in other]
         )
         or "Nothing."
     )
-    parts += ["## What was changed after the test set was first seen", CHANGED]
+    parts += ["## What was changed between test sets", CHANGED]
     return "\n\n".join(parts) + "\n"
 
 

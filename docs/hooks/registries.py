@@ -141,7 +141,10 @@ def findings() -> str:
         rows = [("reads", _reads(rule)), ("in health", rule.null), ("speaks beyond", rule.threshold)]
         rows += [("source", rule.source), ("refuted by", rule.refuted_by)]
         rows += [
-            ("measured error rate", error_rate(rule.name) or "no planted disease has this finding; no rate is known")
+            (
+                "measured error rate",
+                error_rate(rule.name) or "it never gave a warning in the clinic; no rate is known",
+            )
         ]
         for kind, tried in measured().get("advice", {}).get(rule.name, {}).items():
             tells = f"{REMEDIES.get(kind, kind)} (`{kind}`): mended {tried['mended']} of {tried['tried']} runs"

@@ -54,6 +54,13 @@ def test_a_finding_of_a_run_is_explained_with_its_readings(call, run):
     assert code == 0 and "has no finding of 'underflow'" in out
 
 
+def test_of_a_run_alone_the_findings_are_numbered(call, run):
+    code, out, _ = call("explain", str(run))
+    first = out.splitlines()[0]
+    assert code == 0 and first.startswith("  1  critical  gradients carried over: Gradients of earlier steps")
+    assert out.splitlines()[-1] == f"netvitals explain NUMBER {run} says why."
+
+
 def test_without_a_name_all_rules_are_listed_and_wrong_names_get_a_sentence(call, run):
     code, out, _ = call("explain")
     assert code == 0 and "learning rate too high" in out and len(out.splitlines()) > 50

@@ -164,11 +164,36 @@ def test_a_vital_sign_that_was_last_read_long_ago_is_stale():
     assert status.state == "stale" and "step 18" in status.why
 
 
-@pytest.mark.parametrize("state", ["critical", "warning", "watch", "good", "not asked", "stale", "not finite"])
-def test_there_are_seven_states(state):
+STATUS = {
+    "critical": ("sparsity", "dead_units", 0.9, 200),
+    "warning": ("sparsity", "dead_units", lambda t: 0.5 * t, 200),
+    "watch": ("sparsity", "dead_units", 0.2, 200),
+    "good": ("sparsity", "dead_units", 0.01, 200),
+    "not asked": ("mine", "number", 1.0, 200),  # no rule reads it
+    "stale": ("sparsity", "dead_units", 0.01, 20),
+    "not finite": ("sparsity", "dead_units", lambda t: np.nan if t > 0.5 else 0.01, 200),
+}
+
+
+@pytest.mark.parametrize("state", STATUS)
+def test_a_vital_sign_stands_in_one_of_seven_states(state):
     from netvitals.findings import STATES
 
-    assert state in STATES and len(STATES) == 7
+    vital, metric, value, last = STATUS[state]
+    source = Source({"sites": [site("a", "ReLU")]}).series("loss", "loss", ("model",), lambda t: 1 / (1 + t))
+    status = diagnose(source.series(vital, metric, ("a",), value, steps=range(0, last, 2))).status[vital]
+    assert status.state == state and status.why and set(STATES) == set(STATUS), status
+
+
+def test_the_gains_of_norms_that_rest_in_a_fine_tune_are_not_told_to_move_faster():
+    source = Source().series("loss", "loss", ("model",), lambda t: 1.2 - 0.1 * t)
+    for name, ratio in (("a.weight", 2e-4), ("b.weight", 1e-4), ("norm1.weight", 1e-8), ("norm2.weight", 1e-8)):
+        source.series("gradients", "update_ratio", (name,), ratio)
+        if "norm" not in name:
+            source.series("gradients", "grad_rms", (name,), 1e-3)
+    assert not {"update ratio", "learning rate too low"} & set(rules(source))
+    source.series("gradients", "update_ratio", ("c.weight",), 1e-8).series("gradients", "grad_rms", ("c.weight",), 1e-9)
+    assert rules(source)["update ratio"].sites == ("c.weight",)  # a matrix that rests among others is told
 
 
 # ------------------------------------------------------------------ met on real pretrained networks

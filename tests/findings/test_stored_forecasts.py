@@ -78,7 +78,9 @@ def rules(table):
 
 
 def test_danger_is_critical_and_says_the_step_the_interval_and_the_reason():
-    found = rules(with_forecasts(event("loss/lost", 90.0, conditions={"update ratio": "0.05"}, method="climb")))
+    found = rules(
+        with_forecasts(event("loss/lost", 90.0, made_at=55, conditions={"update ratio": "0.05"}, method="climb"))
+    )
     told = found["danger forecast"]
     assert told.severity == "critical" and "near step 90, between 80 and 100" in told.what
     assert "update ratio: 0.05" in told.why and "Lower the learning rate" in told.advice

@@ -52,6 +52,14 @@ def test_a_jump_of_a_converged_loss_is_no_spike():
     assert found.since == 80 and "0.2" in found.what
 
 
+def test_a_converged_loss_that_doubles_does_not_rise_again():
+    """0.007 to 0.02 is less than a hundredth of the way back to guessing."""
+    rising = lambda end: np.r_[_jump(0.007, 0.007, 2.3)[:80], np.linspace(0.007, end, READINGS - 80)]
+    assert not _with_loss(rising(0.02), chance=np.log(10)).rules("loss rises")
+    assert _with_loss(rising(0.3), chance=np.log(10)).rules("loss rises")
+    assert _with_loss(rising(0.02)[30:]).rules("loss rises")  # where guessing is not known and the run began low
+
+
 def test_where_guessing_is_not_known_a_jump_counts_by_its_own_size():
     (found,) = _with_loss(_jump(0.007, 0.07, 0.007)).rules("loss spike")
     assert found.evidence[0].before == pytest.approx(0.007, rel=0.1)

@@ -14,7 +14,12 @@ def register(app: typer.Typer) -> None:
 
 
 def explain_finding(
-    finding: Annotated[str, typer.Argument(help="The name of a rule, or the number of a finding of RUN, from 1.")] = "",
+    finding: Annotated[
+        str,
+        typer.Argument(
+            help="The name of a rule, or the number of a finding of RUN, from 1; a run alone lists its findings."
+        ),
+    ] = "",
     run: Annotated[Path | None, typer.Argument(help="A run: its folder, or the .sqlite file.")] = None,
 ) -> None:
     """Say why a finding was given: what was read, beyond which threshold, whose it is, and how often the rule is
@@ -25,6 +30,12 @@ def explain_finding(
     if not finding:
         for rule in findings.RULES:
             typer.echo(f"{rule.name:26} {rule.question}")
+        return
+    known = {rule.name for rule in findings.RULES}
+    if run is None and finding not in known and (Path(finding).is_dir() or finding.endswith(".sqlite")):
+        for number, one in enumerate(findings.diagnose(runs.open_run(finding)).all, 1):
+            typer.echo(f"{number:3}  {one.severity:9} {one.rule}: {one.what}{one.dated}")
+        typer.echo(f"netvitals explain NUMBER {finding} says why.")
         return
     if run is None:
         if finding.isdigit():

@@ -27,13 +27,13 @@ ORDER: tuple[tuple[str, ...], ...] = (
         "clipping",
         "learning rate at zero",
     ),
-    ("unnormalised input",),
+    ("unnormalised input", "odd batches"),
     ("anisotropy",),
     ("identical units", "unbalanced layers"),
     ("initialisation too large", "initialisation too small"),
     ("exploding signal", "vanishing signal"),
     ("learning rate too high", "weights shrink"),
-    ("odd batches", "dead experts"),
+    ("dead experts",),
     ("learning rate too low", "edge of stability"),
     ("rank collapse", "variance collapse", "stream growth", "logit explosion"),
     ("attention collapse", "dead units", "saturation"),
@@ -51,7 +51,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("danger forecast",),
 )
 INDEPENDENT = frozenset({"overfitting", "same batch", "frozen"})  # explain nothing else
-# what the data are; nothing that a network or a loop does brings it about
+# what the data are; nothing that a network or a loop does brings it about, and its dates are those of the batches
 GIVEN = frozenset({"input not finite", "constant input", "same batch", "unnormalised input", "odd batches"})
 # what stops a network from learning where it is critical; else that it learns nothing comes first, and these follow
 STOPPING = frozenset({"dead units", "variance collapse", "rank collapse"})
@@ -106,7 +106,19 @@ def diagnosed(findings: Sequence[Finding], last: int) -> list[Finding]:
                 taken.add(id(finding))
                 break
     roots = [_with(f, below.get(id(f), ())) for f in findings if id(f) not in taken]
-    return sorted(roots, key=lambda f: (SEVERITIES.index(f.severity), ranks[f.rule]))
+    return _ordered(roots, last, ranks)
+
+
+def _ordered(roots: Sequence[Finding], last: int, ranks: dict[str, float]) -> list[Finding]:
+    """The gravest first; of those that are equally grave what is nearer to the root of things, unless it began too late
+    to have brought about what was there from the first step on."""
+    out: list[Finding] = []
+    for f in sorted(roots, key=lambda f: (SEVERITIES.index(f.severity), ranks[f.rule])):
+        at = len(out)
+        while at and out[at - 1].severity == f.severity and f.since == 0 and _too_late(out[at - 1], f, last):
+            at -= 1
+        out.insert(at, f)
+    return out
 
 
 def _explains(cause: Finding, other: Finding, last: int, ranks: dict[str, float]) -> bool:
@@ -117,7 +129,12 @@ def _explains(cause: Finding, other: Finding, last: int, ranks: dict[str, float]
         or ranks[other.rule] == len(ORDER)
     ):
         return False
-    return _begin(cause) <= _begin(other) + LATER * last
+    return not _too_late(cause, other, last)
+
+
+def _too_late(cause: Finding, other: Finding, last: int) -> bool:
+    """Whether a cause began too late for the other to follow from it."""
+    return _begin(cause) > _begin(other) + (0.0 if cause.rule in GIVEN else LATER * last)
 
 
 def _begin(finding: Finding) -> int:

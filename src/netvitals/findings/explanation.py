@@ -49,7 +49,7 @@ def threshold_of(name: str) -> str:
 
 
 def error_rate(name: str) -> str:
-    """How often a rule was right in the clinic, in a sentence; empty where it was not tried.
+    """How often a rule was right in the clinic, in a sentence; empty where it never spoke there.
 
     Args:
         name: of the rule.
@@ -63,6 +63,8 @@ def error_rate(name: str) -> str:
     parts = []
     if tried.get("spoke"):
         parts.append(f"it was right in {tried['right']} of the {tried['spoke']} sick runs in which it spoke first")
+    else:
+        parts.append("it stood below another finding wherever it spoke in a sick run")
     if tried.get("healthy"):
         parts.append(f"it alarmed in {tried['false']} of {tried['healthy']} healthy ones")
     return f"In our clinic {', and '.join(parts)}." if parts else ""
@@ -92,8 +94,7 @@ def explain(name: str, finding: Finding | None = None) -> str:
     lines += [f"  speaks beyond: {rule.threshold}"] if rule.threshold else []
     lines += [f"  source: {rule.source}"]
     lines += [f"  refuted by: {rule.refuted_by}"] if rule.refuted_by else []
-    rate = error_rate(name)
-    lines += [f"  clinic: {rate}" if rate else "  clinic: no planted disease has this finding, and no rate is known"]
+    lines.append(f"  clinic: {error_rate(name) or 'it gave no warning in any run, sick or healthy; no rate is known'}")
     for kind, tried in measured().get("advice", {}).get(name, {}).items():
         lines.append(f"  advice {kind!r}: mended {tried['mended']} of {tried['tried']} runs")
     if finding is not None and finding.advice:

@@ -27,6 +27,8 @@ from netvitals.runs import Evidence, Finding
 LEAST = 6  # readings that a trend rests on
 RECENT = 1 / 3  # of the readings
 SURE = 2.0  # standard errors that a slope must differ from zero by
+MEDIAN, BACK = 9, 1.5  # losses whose median is compared with the lowest before; how near it has to come again
+LOST = 0.05  # share of the way back to guessing that is no danger
 SHUTS = 0.05  # fall of a gate density that is worth a word
 SUNK = 0.05  # standard deviations that pre-activations must have sunk for drift to be worth a word
 
@@ -93,8 +95,11 @@ def turned(series: Curve) -> int | None:
 
 
 def _open(context: Context, prefix: str) -> list[Forecast]:
-    """The latest forecast of each site and horizon whose day has not come; a refused one takes back those before it."""
-    steps = context.table.steps
+    """The latest forecast of each site and horizon whose day has not come; a refused one takes back those before it,
+    and a loss that is not finite all of them: nothing is left to happen to such a run."""
+    steps, loss = context.table.steps, context.table.loss
+    if loss is not None and not np.isfinite(loss.last):
+        return []
     latest: dict[tuple[str, str, str], Forecast] = {}
     for record in context.table.meta.get("forecasts") or ():
         if str(record.get("quantity", "")).startswith(prefix):
@@ -123,6 +128,8 @@ def danger(context: Context) -> Iterator[Finding]:
         Findings; none where the readings do not show it.
     """
     for f in _open(context, "loss/lost"):
+        if _came_back(context.table, f.made_at):
+            continue
         signs = "; ".join(f"{name}: {text}" for name, text in f.conditions.items())
         yield Finding(
             "critical",
@@ -132,7 +139,22 @@ def danger(context: Context) -> Iterator[Finding]:
             advice="Lower the learning rate now, by a factor of three or more, or go back to a checkpoint before the "
             "climb; clip the gradient norm if single batches set it off.",
             evidence=_ground(f, context.table.loss),
+            since=f.made_at,
         )
+
+
+def _came_back(table: Table, since: int) -> bool:
+    """Whether the loss (the median of nine) is again where it was before danger was called, or never went back a
+    twentieth of the way to guessing: the loss of a converged run is small, and moves by factors."""
+    loss = table.loss
+    if loss is None or (loss.steps <= since).sum() < MEDIAN:
+        return False
+    before = np.lib.stride_tricks.sliding_window_view(loss.values[loss.steps <= since], MEDIAN)
+    low, now = float(np.median(before, axis=1).min()), float(np.median(loss.values[-MEDIAN:]))
+    guessing = [float(np.median(s.finite)) for s in table.at("outputs", "chance")]
+    begun = max(float(np.median(loss.values[:MEDIAN])), *guessing, 0.0)
+    back = now < BACK * low and (loss.steps > since).sum() >= MEDIAN
+    return back or now - low < LOST * (begun - low)
 
 
 @rule("plateau forecast", "When does this plateau end?", "loss", ("loss", "loss"), least=8)

@@ -65,13 +65,14 @@ def status_of_vitals(
 
 
 def _status(vital: str, readings: Table, found: list[Finding], asked: set[str], rules: Sequence[Any]) -> Status:
+    """As grave as the gravest finding on its card or from its readings."""
     mine = [s for s in readings.series.values() if s.vital == vital]
     broken = [s for s in mine if len(s.values) and not np.isfinite(s.values[-1]) and np.isfinite(s.values).any()]
     never = [s for s in mine if len(s.values) and not np.isfinite(s.values).any()]
     last = max(int(s.steps[-1]) for s in mine)
     run = readings.steps
     grave = min(
-        (f for f in found if f.vital == vital and f.severity != "info"),
+        (f for f in found if f.severity != "info" and (f.vital == vital or any(e.vital == vital for e in f.evidence))),
         key=lambda f: SEVERITIES.index(f.severity),
         default=None,
     )

@@ -44,9 +44,11 @@ def test_the_tables_say_what_the_rows_say(bench, tmp_path):
         "seed": seed, "caught": True, "cause": True, "place": True, "delay": 8.0, "first": "same batch", "alarm": True,
         "rules": ["same batch"], "ever": True, **more,
     }  # fmt: skip
-    rows = [trial("a", i) for i in range(9)] + [
-        trial("a", 9, caught=False, cause=False, delay=None, rules=[], first="")
-    ]
+    rows = (
+        [trial("a", i) for i in range(7)]
+        + [trial("a", i, cause=False, first="spikes") for i in (7, 8)]
+        + [trial("a", 9, caught=False, cause=False, delay=None, rules=[], first="")]
+    )
     rows += [{**trial("c", 0, alarm=True, rules=["spikes"]), "set": "control", "grade": "", "key": "trial|c||0"}]
     cure = {"key": "cure|a|moderate|0", "set": "disease", "name": "a", "rule": "same batch", "remedy": "repair_data"}
     rows.append({**cure, "curable": True, "mended": True, "harmed": False})
@@ -57,6 +59,8 @@ def test_the_tables_say_what_the_rows_say(bench, tmp_path):
     clinic_tables.write(rows, tmp_path)
     text = (tmp_path / "docs" / "clinic.md").read_text()
     assert "90.0 % (60–98), 9 of 10" in text and "- missed: a, seed 9" in text and "- false: c, seed 0: spikes" in text
+    assert "70.0 % (40–89), 7 of 10 | ≥ 85 %, **missed** |" in text and "9 of 10 | ≥ 95 %, **missed** |" in text
+    assert "- not the cause: a, seed 8: spikes stood first" in text and "9 of 9 | ≥ 90 % |" in text
     record = json.loads((tmp_path / "src/netvitals/findings/clinic.json").read_text())
     assert record["advice"]["same batch"]["repair_data"] == {"tried": 1, "mended": 1, "harmed": 0}
     assert "<svg" in (tmp_path / "docs/images/clinic.svg").read_text()

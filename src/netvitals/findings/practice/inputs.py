@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from netvitals.findings.curves import Table
 from netvitals.findings.rules import Context, called, rule
 from netvitals.findings.statistics import confidence, last_stretch
-from netvitals.runs import Finding, Remedy
+from netvitals.runs import Evidence, Finding, Remedy
 
 LARGE = 8.0  # root mean square of the inputs: data that were normalised have 1, pixels from 0 to 255 have about 100
 CONSTANT = 0.02  # spread of a feature over the examples, over the spread of everything
@@ -23,8 +24,9 @@ REPEATED = 4  # batches in a row that are equal
     ("inputs", "mean"),
     optional=True,
     null="data are finite",
-    threshold="one value of the batch is NaN or infinite",
-    source="arithmetic",
+    threshold="one value of the batch is NaN or infinite; where the batch itself was not looked at, the first hidden "
+    "layer broke on a step whose weights were finite",
+    source="arithmetic: finite weights make no NaN of ordinary numbers",
     refuted_by="a batch that is finite when looked at by hand",
 )
 def not_finite(context: Context) -> Iterator[Finding]:
@@ -54,6 +56,52 @@ def not_finite(context: Context) -> Iterator[Finding]:
                 remedy=Remedy("drop_not_finite"),
             )
             return
+    yield from _came_in(context.table)
+
+
+def _came_in(table: Table) -> Iterator[Finding]:
+    """The same, of a batch that was not looked at: what the first layer gave broke though its weights had not."""
+    layers = [str(s.get("name")) for s in table.meta.get("sites", ()) if s.get("follows") == "input"]
+    site = next(iter(table.at("preactivations", "mean", finite=False)), None)
+    loss, read = table.loss, {s.site: s for s in table.at("inputs", "max_abs", finite=False)}
+    if site is None or loss is None or not layers or not any(n in read for n in layers):
+        return  # tokens and the like are always finite
+    broken = np.flatnonzero(~np.isfinite(site.values))
+    if not len(broken) or broken[0] == 0:
+        return
+    step = int(site.steps[broken[0]])
+    before = loss.values[loss.steps < step]
+    if not np.isfinite(before).all() or any((s.steps == step).any() for s in read.values()):
+        return  # it had broken before, or the batch was looked at and was finite
+    ground = _weights_at(table, step)
+    if ground is None:
+        return
+    yield Finding(
+        "critical",
+        layers[0],
+        f"The data hold NaN or infinity: at step {step} {called(site.site)} broke first, and the weights were finite "
+        "still.",
+        why="Finite weights make no NaN of ordinary numbers, so that it came in with the batch. One such value makes "
+        "the loss and every gradient NaN, and with them every weight.",
+        advice="Look at that batch; skip or repair rows that are not finite in the loader (a missing value, a division "
+        "by a spread of zero, a logarithm of zero). Go on from a checkpoint before that step.",
+        evidence=(site.evidence(value=float(site.values[broken[0]]), step=step), ground),
+        sites=tuple(layers),
+        since=step,
+        until=step,
+        confidence=0.95,
+        remedy=Remedy("drop_not_finite"),
+    )
+
+
+def _weights_at(table: Table, step: int) -> Evidence | None:
+    """What shows that all weights were finite when a step began: their norm then, or that of the update before it."""
+    for metric, at in (("weight_norm", step), ("update_norm", step - 1)):
+        s = table.get("gradients", "model", metric)
+        found = s.values[s.steps == at] if s is not None else np.empty(0)
+        if s is not None and len(found) and np.isfinite(found[0]):
+            return s.evidence(value=float(found[0]), step=at)
+    return None
 
 
 @rule(

@@ -40,10 +40,12 @@ def carried(context: Context) -> Iterator[Finding]:
     s = context.table.get("training", "model", "carried")
     if s is None or len(s.finite) < 3:
         return
-    seen = s.values[1:] > CARRIED  # nothing can be left before the first step
-    if seen.mean() < MOST:
+    known = np.isfinite(s.values)
+    known[0] = False  # nothing can be left before the first step; and what was lost to NaN says nothing
+    seen = s.values[known] > CARRIED
+    if not known.any() or seen.mean() < MOST:
         return
-    since = last_stretch(s.steps[1:], seen)
+    since = last_stretch(s.steps[known], seen)
     yield Finding(
         "critical",
         "",

@@ -172,8 +172,9 @@ def _flat_since(loss: Curve, level: float) -> int:
     null="after as many steps a network is below the cost of guessing",
     threshold=f"the last third of the run above {percent(GUESSING)} of the cost of guessing, though all steps "
     f"together are "
-    f"{percent(TRAVELLED)} of the weights or more",
-    source="the cost of guessing is the entropy of the labels seen",
+    f"{percent(TRAVELLED)} of the weights or more, and no more are right than a guess may be",
+    source="the cost of guessing is the entropy of the labels seen; Fano's inequality bounds how often guesses are "
+    "right",
     refuted_by="a larger network that learns the same labels",
     also=("loss", "gradients"),
 )
@@ -201,6 +202,8 @@ def at_chance(context: Context) -> Iterator[Finding]:
     if level < GUESSING * cost or level > 3 * cost or path < TRAVELLED or not _stays(loss):
         return
     accuracy = next(iter(table.at("outputs", "accuracy")), None)
+    if accuracy is not None and float(np.median(accuracy.finite[-len(accuracy.finite) // 3 :])) > _right(table, cost):
+        return
     yield Finding(
         "warning",
         "",
@@ -218,6 +221,17 @@ def at_chance(context: Context) -> Iterator[Finding]:
         confidence=confidence(tail, GUESSING * cost),
         remedy=Remedy("repair_data"),
     )
+
+
+def _right(table: Table, cost: float) -> float:
+    r"""How often the best guess can be right, with a twentieth to spare: the largest $p$ with
+    $h(p) + (1 - p)\ln(k - 1) \ge H$ for labels of entropy $H$ in $k$ classes (Fano)."""
+    classes = next(iter(table.at("outputs", "classes")), None)
+    if classes is None or classes.end < 3:
+        return 1.0
+    p = np.linspace(1 / classes.end, 1 - 1e-9, 2000)
+    most = -p * np.log(p) - (1 - p) * np.log1p(-p) + (1 - p) * np.log(classes.end - 1)
+    return float(p[np.flatnonzero(most >= cost)[-1]] if (most >= cost).any() else p[0]) + 0.05
 
 
 def _origin(table: Table, until: int) -> Evidence | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from netvitals.findings.curves import Table
+from netvitals.findings.curves import Curve, Table
 from netvitals.findings.rules import Context, Hit, called, names, percent, rule, together
 from netvitals.findings.statistics import confidence, last_stretch
 from netvitals.runs import Finding, Remedy
@@ -14,6 +14,7 @@ from netvitals.runs import Finding, Remedy
 MULTIPLES = 0.5  # share of entries that are whole multiples of the smallest; 0.02 by chance
 ZEROS = 0.2  # share of exact zeros
 TENSORS = 0.4  # of the matrices
+RUNAWAY = 1e3  # times the first readings
 
 
 @rule(
@@ -104,7 +105,7 @@ def _all_lost(table: Table) -> Iterator[Finding]:
     "gradients",
     ("gradients", "grad_norm"),
     null="a finite loss has finite gradients, but for a square root or a division at zero",
-    threshold="a gradient that is not finite on a step whose loss is",
+    threshold=f"a gradient that is not finite on a step whose loss is, and neither had grown by {RUNAWAY:g} before",
     source="arithmetic",
     refuted_by="a finite gradient of the same batch in full precision",
     also=("training",),
@@ -127,6 +128,8 @@ def overflow(context: Context) -> Iterator[Finding]:
     data = [s for s in table.at("inputs", "max_abs", finite=False) if not np.isfinite(s.values).all()]
     if not len(here) or not np.isfinite(here[0]) or data:
         return
+    if _ran_away(whole, step) or _ran_away(loss, step + 1):
+        return  # whatever grows without bound ends beyond every range
     broken = [
         s.site
         for s in table.at("gradients", "grad_norm", finite=False)
@@ -152,6 +155,12 @@ def overflow(context: Context) -> Iterator[Finding]:
         confidence=0.95,
         remedy=Remedy("loss_scale", 1.0),
     )
+
+
+def _ran_away(curve: Curve, until: int) -> bool:
+    """Whether the last finite reading before a step is far above the first ones."""
+    before = np.abs(curve.finite[curve.steps[np.isfinite(curve.values)] < until])
+    return len(before) > 3 and float(before[-1]) > RUNAWAY * float(np.median(before[:3]))
 
 
 RULES = (underflow, overflow)

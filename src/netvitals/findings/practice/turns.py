@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from netvitals.findings.curves import Curve, Table
 from netvitals.findings.practice.loss import READINGS
 from netvitals.findings.rules import Context, rule
 from netvitals.findings.statistics import confidence, line, noise, smoothed
@@ -42,9 +43,7 @@ def spike(context: Context) -> Iterator[Finding]:
     if loss is None or len(loss.finite) < 2 * READINGS or len(loss.finite) < len(loss.values):
         return
     values = loss.values
-    # at the end of training too little gradient is left to tell a cross-entropy by, but its labels are known
-    guessing = [float(np.median(s.finite)) for s in context.table.at("outputs", "chance")]
-    begun = max(float(np.median(values[:BEFORE])), *guessing, 0.0)
+    begun = _begun(context.table, loss)
     for i in range(BEFORE, len(values) - 3):
         before = values[i - BEFORE : i]
         usual, spread = float(np.median(before)), float(np.median(np.abs(before - np.median(before)))) / 0.6745
@@ -74,6 +73,13 @@ def spike(context: Context) -> Iterator[Finding]:
                 remedy=Remedy("clip", 1.0),
             )
             return
+
+
+def _begun(table: Table, loss: Curve) -> float:
+    """Where a run comes from: its first losses, or the cost of guessing where that is higher. At the end of training
+    too little gradient is left to tell a cross-entropy by, but its labels are known."""
+    guessing = [float(np.median(s.finite)) for s in table.at("outputs", "chance")]
+    return max(float(np.median(loss.values[:BEFORE])), *guessing, 0.0)
 
 
 @rule(
@@ -141,7 +147,8 @@ def overfitting(context: Context) -> Iterator[Finding]:
     ("loss", "loss"),
     least=READINGS,
     null="a loss ends near its lowest",
-    threshold=f"{RISE:g} times its smoothed lowest and 6 times its noise above it",
+    threshold=f"{RISE:g} times its smoothed lowest, 6 times its noise above it, and {LOST:.0%} of the way back to "
+    "guessing",
     refuted_by="data that became harder",
 )
 def rises(context: Context) -> Iterator[Finding]:
@@ -158,7 +165,9 @@ def rises(context: Context) -> Iterator[Finding]:
         return
     smooth = smoothed(loss.values)
     lowest = int(np.argmin(smooth))
-    if smooth[lowest] > 0 and loss.end > RISE * smooth[lowest] and loss.end - smooth[lowest] > 6 * noise(loss.values):
+    low = float(smooth[lowest])
+    least = max(6 * noise(loss.values), LOST * (_begun(context.table, loss) - low))
+    if low > 0 and loss.end > RISE * low and loss.end - low > least:
         step = int(loss.steps[lowest])
         yield Finding(
             "warning",

@@ -14,6 +14,7 @@ from netvitals.runs import Finding, Remedy
 FADED = 3e-5  # spread of the last hidden inputs over that of the first; torch's default loses 0.4 a layer
 GROWN = 20.0
 LEAST = 3  # layers in a row
+CUT = 0.9  # share of dead units at which a layer lets nothing through
 OVER_TIME = 25.0  # the stream's length over that at the start; small embeddings of healthy language models give 20
 LARGE = 4.0  # root mean square of an entry of the stream
 BY_BLOCK = 1.45  # growth a block, geometric mean; blocks that write as much as they read give 1.41
@@ -38,7 +39,8 @@ def _first_spreads(table: Table) -> list[tuple[Curve, float]]:
     null="initialisations that keep variance keep it from layer to layer; torch's default for linear layers loses a "
     "factor "
     "of 2.5 at each",
-    threshold=f"the spread of the last hidden inputs below {FADED:g} of that of the first, at the first step",
+    threshold=f"the spread of the last hidden inputs below {FADED:g} of that of the first, at the first step, and no "
+    f"layer on the way {CUT:.0%} of whose units are shut on every row: that one cuts it off",
     refuted_by="a skip or a norm on the way that was not seen",
 )
 def vanishes(context: Context) -> Iterator[Finding]:
@@ -55,6 +57,8 @@ def vanishes(context: Context) -> Iterator[Finding]:
         return
     sizes = np.array([v for _, v in found])
     if not sizes[0] > 0 or sizes.min() > FADED * sizes[0] or int(np.argmin(sizes)) == 0:
+        return
+    if _is_cut(context.table, found):
         return
     hits = [
         Hit(s.site, "warning", (s.evidence(value=v, step=int(s.steps[0])),), -v, 0, 0, 0.9)
@@ -76,6 +80,14 @@ def vanishes(context: Context) -> Iterator[Finding]:
         "layers.",
         remedy=Remedy("reinitialise", 1.0),
     )
+
+
+def _is_cut(table: Table, found: list[tuple[Curve, float]]) -> bool:
+    """Whether the signal ends at one layer whose units are dead, and was there before it: nothing fades, it is cut."""
+    limit = FADED**0.5 * found[0][1]
+    last = next(i for i, (_, v) in enumerate(found) if v < limit) - 1 if found[0][1] >= limit else -1
+    shut = table.get("sparsity", found[last][0].site, "dead_units") if last >= 0 else None
+    return shut is not None and len(shut.values) > 0 and float(shut.values[0]) >= CUT
 
 
 @rule(

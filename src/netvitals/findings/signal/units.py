@@ -18,7 +18,7 @@ from netvitals.runs import Finding, Remedy, Severity
 # their number grew.
 DYING = 0.02  # a dying unit's gates are open on at most this share of the batch
 DEAD_WATCH, DEAD_CRITICAL = 0.05, 0.75
-GREW = 0.25  # more than at the start, for a warning from DEAD_GROWING on
+GREW = 0.25  # of those that lived at the start, for a warning from DEAD_GROWING on
 DEAD_GROWING = 0.30
 DYING_WATCH = 0.10
 AGAIN = 3  # readings in a row that must show it: one batch may not wake a unit by chance
@@ -28,6 +28,7 @@ FALL_WATCH = 0.06
 FALL_WARNING = 0.5  # … and half of what there was is more than that mechanism can take from a centred unit
 SPARSE = 0.10  # with fewer gates open than this, nine tenths of a layer learn nothing from a sample
 SATURATED = 0.35  # gates open at a sigmoid or tanh: a unit Gaussian input leaves more than 0.97
+FAR, LEAK = 50.0, 1e-3  # so far out, a slope of this size still teaches
 FLAT_BOTH_ENDS = ("sigmoid", "tanh", "softsign", "hardtanh", "erf")
 
 
@@ -44,6 +45,29 @@ def flat_at_both_ends(table: Table, site: str) -> bool:
     return any(word in table.op(site).lower() for word in FLAT_BOTH_ENDS) and "shrink" not in table.op(site).lower()
 
 
+def leaks(context: Context, site: str) -> bool:
+    """Whether the activation at a site has a slope on both sides however far out, as a leaky ReLU has: its units get a
+    gradient on either side, and none of them is ever dead.
+
+    Args:
+        context: the curves of the run, and its activations.
+        site: name of an activation.
+
+    Returns:
+        True where the function is known and both slopes are there.
+    """
+    import torch
+
+    from netvitals.activations import derivative
+
+    f = context.activations.get(site)
+    try:
+        slopes = derivative(f)(torch.tensor([-FAR, FAR], dtype=torch.float64)) if f is not None else torch.zeros(2)
+    except (ValueError, TypeError):  # a slope for each channel, or no function of one number
+        return False
+    return bool((slopes.abs() >= LEAK).all())
+
+
 @rule(
     "dead units",
     "Are there units whose gates never open?",
@@ -51,9 +75,8 @@ def flat_at_both_ends(table: Table, site: str) -> bool:
     ("gates", "density@"),
     ("sparsity", "dead_units"),
     null="up to a third of the units of a narrow ReLU network are dead from the start; their number does not grow",
-    threshold=f"{percent(DEAD_CRITICAL)} of a layer, or {percent(DEAD_GROWING)} and {percent(GREW)} more than at the "
-    f"start, "
-    f"on {AGAIN} readings in a row",
+    threshold=f"{percent(DEAD_CRITICAL)} of a layer, or {percent(DEAD_GROWING)} and {percent(GREW)} of those that "
+    f"lived at the start, on {AGAIN} readings in a row; where the activation has no slope far out",
     refuted_by="the same units open on a larger batch",
     also=("sparsity",),
 )
@@ -72,11 +95,11 @@ def dead_units(context: Context) -> Iterator[Finding]:
     if not known:
         for s in table.units("sparsity", "dead_units"):
             share = float(s.finite[-AGAIN:].min())
-            if share >= DEAD_WATCH:
+            if share >= DEAD_WATCH and not leaks(context, s.site):
                 dead.append(_dated(hit(s, _gravity(s, share), share), s))
     for s in table.units("gates", metric):
         shares, course = table.array("gates", s.site, metric), table.get("sparsity", s.site, "dead_units")
-        if shares is None or shares.size < 2 or flat_at_both_ends(table, s.site):
+        if shares is None or shares.size < 2 or flat_at_both_ends(table, s.site) or leaks(context, s.site):
             continue
         share, fading = float((shares <= 0).mean()), float(((shares > 0) & (shares <= DYING)).mean())
         if course is not None and len(course.finite) and course.end > 0:
@@ -116,7 +139,8 @@ def dead_units(context: Context) -> Iterator[Finding]:
 
 
 def _gravity(course: Curve | None, share: float) -> Severity:
-    grew = 0.0 if course is None or len(course.finite) < 4 else share - float(np.median(course.finite[:3]))
+    begin = share if course is None or len(course.finite) < 4 else float(np.median(course.finite[:3]))
+    grew = (share - begin) / (1 - begin) if begin < 1 else 0.0
     if share >= DEAD_CRITICAL:
         return "critical"
     return "warning" if share >= DEAD_GROWING and grew >= GREW else "watch"
@@ -126,7 +150,8 @@ def _dated(found: Hit, course: Curve) -> Hit:
     if course.metric != "dead_units":
         return found
     begin = float(np.median(course.finite[:3]))
-    limit = max(DEAD_WATCH, min(begin + GREW / 2, found.size - 1e-6)) if found.size - begin >= GREW else DEAD_WATCH
+    grown = GREW * (1 - begin)
+    limit = max(DEAD_WATCH, min(begin + grown / 2, found.size - 1e-6)) if found.size - begin >= grown else DEAD_WATCH
     return crossed(found, course, limit - 1e-9)
 
 

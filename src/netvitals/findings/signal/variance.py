@@ -37,7 +37,7 @@ def collapse(context: Context) -> Iterator[Finding]:
     still, hits = [], []
     for s in context.table.units("preactivations", "sigma"):
         ratio = s.end / s.start if s.start else float("nan")
-        if s.end < CONSTANT and not (s.start < CONSTANT and s.end >= s.start):
+        if s.end < CONSTANT and not (s.start < CONSTANT and s.end >= LOST * s.start):
             still.append(hit(s, "critical", -s.end, beyond=CONSTANT, above=False))
         elif s.end < CONSTANT:  # drawn so: rules about the beginning speak of it
             still.append(hit(s, "watch", -s.end, beyond=CONSTANT, above=False))

@@ -109,7 +109,7 @@ def _disease(name: str, sick: Sequence[Row], healed: Sequence[Row]) -> dict[str,
 
 
 def _rules(core: Sequence[Row], well: Sequence[Row]) -> dict[str, dict[str, int]]:
-    names = dict.fromkeys([r["first"] for r in core] + [x for r in well for x in r["rules"]])
+    names = dict.fromkeys([r["first"] for r in core] + [x for r in (*core, *well) for x in r["rules"]])
     return {
         name: {
             "spoke": sum(r["first"] == name for r in core),

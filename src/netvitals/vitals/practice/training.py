@@ -103,7 +103,7 @@ class Training(Vital):
                 samples.append(g.reshape(-1)[:: max(1, n // SAMPLE)][:SAMPLE])
         for names, samples in alike.values():
             size = torch.stack(samples).abs_().float()
-            some = size > 0
+            some = size != 0  # what is not finite is not zero
             least = size.masked_fill(~some, torch.inf).amin(1, keepdim=True)
             # numbers of half precision are whole multiples of one smallest
             times = size / least
