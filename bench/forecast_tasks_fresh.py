@@ -1,4 +1,4 @@
-"""Tasks and rows of the fresh families: made after the rule for danger was settled, and used for nothing but its score."""
+"""Tasks and rows of the fresh families: looked at after the rule for danger was settled, for its score alone."""
 
 from __future__ import annotations
 

@@ -97,11 +97,16 @@ def digit_cnn(seed: int, act: type[nn.Module], norm: bool = True) -> Any:
 
 
 def least_squares(seed: int, noise: float = 0.1) -> Any:
-    """A line through many numbers whose largest curvature is 1: at a rate above 2 one direction grows, all others fall."""
+    """Least squares whose largest curvature is 1: at a rate above 2 one direction grows while all others fall."""
     torch.manual_seed(seed)
     g = drawn(seed)
     x = torch.linalg.qr(torch.randn(400, 20, generator=g))[0] * torch.logspace(0, -1.5, 20) * (400 / 2) ** 0.5
-    return nn.Linear(20, 1, bias=False), x, 3 * x[:, 1:].sum(1, keepdim=True) + noise * torch.randn(400, 1, generator=g), F.mse_loss
+    return (
+        nn.Linear(20, 1, bias=False),
+        x,
+        3 * x[:, 1:].sum(1, keepdim=True) + noise * torch.randn(400, 1, generator=g),
+        F.mse_loss,
+    )
 
 
 MORE = {f.__name__: f for f in (least_squares, one_hot_digits, wrong_labels, denoiser, residual, recurrent, digit_cnn)}

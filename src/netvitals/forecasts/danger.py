@@ -8,8 +8,8 @@ loss $s$ (of its logarithm, $s_\ln$), the schedule does not lower the rate withi
 
 - the rate is above that of the lowest: $\ln M/M_0>1$ and four standard errors, or a fifth of the gain is given back by
   five standard errors;
-- the rate is that of the lowest: a fifth of the logarithm gained is given back, $\ln M/M_0>0.3$, eight standard errors,
-  and the loss still climbs;
+- the rate is that of the lowest: a fifth of the logarithm gained is given back and $\ln M/M_0>0.3$, or three tenths of
+  the gain are, by eight standard errors, and the loss still climbs;
 
 or where the schedule is about to raise the rate, in one leap that lasts, to eight times what the run has known. The
 date is that of the climb so far, carried on in the logarithm, or that of the leap. A call is withdrawn after twenty
@@ -40,7 +40,8 @@ ERROR = math.sqrt(2 / MEAN)  # of the difference of two means, in units of the n
 RISEN = 0.05  # ln of the rate over that of the lowest: above it the rate has risen
 CLIMB, SURE = 1.0, 4.0  # where the rate has risen: ln of the climb, standard errors
 BACK, SURELY = 0.2, 5.0  # or the part of the gain that is given back, standard errors
-STEADY, STEADY_CLIMB, STEADY_SURE = 0.2, 0.3, 8.0  # where it has not: part of the ln gained, its climb, standard errors
+STEADY, STEADY_CLIMB = 0.2, 0.3  # where it has not: part of the ln gained that is given back, ln of the climb
+STEADY_BACK, STEADY_SURE = 0.3, 8.0  # or the part of the gain; standard errors of either
 LEAP, LASTS = 8.0, 40  # a rate that is so many times what the run has known, for so many steps
 NOTICE = 30  # steps ahead that a leap is called
 SPREAD = 0.85  # standard deviation of ln(time left)
@@ -59,6 +60,7 @@ class Danger:
     def __init__(self) -> None:
         self.called: int | None = None  # the step at which it was called
         self.lost: int | None = None  # the step at which it was lost
+        self.withdrawn: list[int] = []  # the steps at which a call was taken back
         self.leap: float = math.inf  # the step at which the schedule leaps
         self._losses: list[float] = []
         self._logs: list[float] = []
@@ -69,6 +71,7 @@ class Danger:
         self._lowest = math.inf  # lowest mean
         self._floor = math.inf  # lowest mean of logarithms
         self._rate = math.nan  # the learning rate there
+        self._peak = 0.0  # the highest learning rate so far
         self._why: dict[str, str] = {}
 
     def plan(self, step: int, rates: np.ndarray) -> None:
@@ -83,10 +86,9 @@ class Danger:
         >>> found.leap
         150
         """
-        past = max((r for r in self._rates if math.isfinite(r)), default=0.0)
-        known = np.maximum.accumulate(np.concatenate([np.full(NOTICE, max(past, float(rates[0]))), rates[:-NOTICE]]))
-        high = rates > LEAP * known[: len(rates)]
-        at = np.flatnonzero(high)
+        begun = np.full(NOTICE, max(self._peak, float(rates[0])))
+        known = np.maximum.accumulate(np.concatenate([begun, rates]))[: len(rates)]
+        at = np.flatnonzero(rates > LEAP * known)
         self.leap = math.inf
         if len(at) and bool((rates[at[0] : at[0] + LASTS] > LEAP * known[at[0]]).all()):
             self.leap = step + int(at[0])
@@ -107,6 +109,8 @@ class Danger:
         self._losses.append(value)
         self._logs.append(math.log(max(value, 1e-12)))
         self._rates.append(rate)
+        if rate > self._peak:
+            self._peak = rate
         if len(self._losses) == 5:
             self._first = _median(self._losses)
         self._follow()
@@ -119,8 +123,9 @@ class Danger:
         if self._held >= HOLD and self.called is None:
             self.called = step
             return True
-        if self._calm >= MEAN:
-            self.called = None  # it came back
+        if self.called is not None and self._calm >= MEAN:  # it came back
+            self.called = None
+            self.withdrawn.append(step)
         return False
 
     def _follow(self) -> None:
@@ -143,22 +148,22 @@ class Danger:
             return False
         mean, log = self._means[-1]
         climb, gain = log - self._floor, math.log(max(self._first, 1e-12)) - self._floor
+        back = (mean - self._lowest) / max(self._first - self._lowest, 0.03 * self._first) if gain > GAIN else 0.0
         risen = _ln(rate, self._rate)
-        if risen > RISEN:
-            back = (mean - self._lowest) / max(self._first - self._lowest, 0.03 * self._first)
-            if climb > CLIMB and climb > SURE * ERROR * _noise(self._logs):
-                return self._because(f"{math.exp(climb):.1f} times its lowest", rate)
-            if back > BACK and gain > GAIN and mean - self._lowest > SURELY * ERROR * _noise(self._losses):
-                return self._because(f"{min(back, 1.0):.0%} of its gain given back", rate)
-        elif risen > -2 * RISEN and climb > max(STEADY_CLIMB, STEADY * max(gain, 0.05)):
-            if climb > STEADY_SURE * ERROR * _noise(self._logs) and self._trend() > 0:
-                return self._because(f"{math.exp(climb):.1f} times its lowest", rate)
-        return False
-
-    def _because(self, what: str, rate: float) -> bool:
-        risen = _ln(rate, self._rate)
+        if risen < -2 * RISEN:
+            return False
+        sure, surely = (SURE, SURELY) if risen > RISEN else (STEADY_SURE, STEADY_SURE)
+        if climb > (CLIMB if risen > RISEN else max(STEADY_CLIMB, STEADY * gain)):
+            what, clear = f"{math.exp(climb):.1f} times its lowest", climb > sure * ERROR * _noise(self._logs)
+        elif back > (BACK if risen > RISEN else STEADY_BACK):
+            what = f"{min(back, 1.0):.0%} of its gain given back since its lowest"
+            clear = mean - self._lowest > surely * ERROR * _noise(self._losses)
+        else:
+            return False
+        if not clear or (risen <= RISEN and self._trend() <= 0):
+            return False
         self._why = {
-            "loss": f"{self._means[-1][0]:.3g}, {what} ({self._lowest:.3g})",
+            "loss": f"{mean:.3g}, {what} ({self._lowest:.3g})",
             "learning rate": f"{math.exp(risen):.1f} times that of the lowest" if risen > RISEN else "does not fall",
         }
         return True
