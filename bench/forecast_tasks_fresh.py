@@ -1,4 +1,4 @@
-"""Tasks and rows of the fresh families: looked at after the rule for danger was settled, for its score alone."""
+"""Tasks and rows of families that were fresh when the rule for danger was first settled, and settled it anew."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def test_a_rate_that_has_risen_makes_a_climb_dangerous_that_a_steady_one_does_no
 
 def test_a_climb_within_the_noise_is_not_called_whatever_the_rate():
     for seed in range(4):
-        loss = noisy(np.where(T < 60, 2.3 - T * 0.02, 1.1), 0.5, seed)
+        loss = noisy(np.where(T < 60, 2.3 - T * 0.02, 1.1), 0.3, seed)
         assert not followed(np.maximum(loss, 0.01), 0.01 * 1.01**T)[1]
 
 

@@ -3,13 +3,13 @@ r"""Will this run be lost? A loss that climbs from its lowest while the learning
 A run counts as lost where its loss (the median of five steps) is not finite or three times that of the start, or where
 its mean over twenty steps has given back nine tenths of what it had gained, if that was a tenth of the start or more.
 
-It is called where for five steps, with the trimmed mean $M$ of twenty losses, its lowest $M_0$ and the noise of one
-loss $s$ (of its logarithm, $s_\ln$), the schedule does not lower the rate within twenty steps and
+It is called where, with the trimmed mean $M$ of twenty losses, its lowest $M_0$ and the noise of one loss $s$ (of its
+logarithm, $s_\ln$), the schedule does not lower the rate within twenty steps and
 
-- the rate is above that of the lowest: $\ln M/M_0>1$ and four standard errors, or a fifth of the gain is given back by
-  five standard errors;
-- the rate is that of the lowest: a fifth of the logarithm gained is given back and $\ln M/M_0>0.3$, or three tenths of
-  the gain are, by eight standard errors, and the loss still climbs;
+- the rate is above all that it was until the lowest, and for ten steps 35 % of the logarithm gained are given back and
+  $\ln M/M_0>0.3$, by four standard errors, or a fifth of the gain, by six;
+- the rate is no higher, and for five steps a fifth of the logarithm gained and $\ln M/M_0>0.3$, by fourteen standard
+  errors, or 45 % of the gain, by eight, and the loss still climbs;
 
 or where the schedule is about to raise the rate, in one leap that lasts, to eight times what the run has known. The
 date is that of the climb so far, carried on in the logarithm, or that of the leap. A call is withdrawn after twenty
@@ -32,19 +32,20 @@ GAIN = 0.1  # the gain that can be given back, as a share of the start
 MEAN = 20  # steps of the mean that is compared with its lowest, and of the future that is asked for
 TRIM = 2  # losses left out at either end of it: one spike is no climb
 BEYOND = 4.0  # standard errors of a gain
-HOLD = 5  # steps in a row
+HOLD = 10  # steps in a row; those of a leap and of a steady rate count twice
 CALM = 20  # steps before anything is said
 TREND = 30  # steps whose climb is carried on
 ERROR = math.sqrt(2 / MEAN)  # of the difference of two means, in units of the noise
 # what follows was chosen on the tuning families of the corpus
-RISEN = 0.05  # ln of the rate over that of the lowest: above it the rate has risen
-CLIMB, SURE = 1.0, 4.0  # where the rate has risen: ln of the climb, standard errors
-BACK, SURELY = 0.2, 5.0  # or the part of the gain that is given back, standard errors
-STEADY, STEADY_CLIMB = 0.2, 0.3  # where it has not: part of the ln gained that is given back, ln of the climb
-STEADY_BACK, STEADY_SURE = 0.3, 8.0  # or the part of the gain; standard errors of either
+RISEN = 0.05  # ln of the rate over the highest until the lowest loss: above it the rate has risen
+CLIMB = 0.3  # ln of the climb, at least
+# where the rate has risen and where it has not: the part of the logarithm gained that is given back, by so many
+# standard errors, or the part of the gain, by so many; and what a step of it counts for, of HOLD
+ROSE, STEADY = (0.35, 4.0, 0.2, 6.0, 1), (0.2, 14.0, 0.45, 8.0, 2)
+UPWARD = 0.01  # climb of the logarithm a step, where the rate has not risen
 LEAP, LASTS = 8.0, 40  # a rate that is so many times what the run has known, for so many steps
 NOTICE = 30  # steps ahead that a leap is called
-SPREAD = 0.85  # standard deviation of ln(time left)
+SPREAD = 1.0  # standard deviation of ln(time left)
 
 
 class Danger:
@@ -64,13 +65,13 @@ class Danger:
         self.leap: float = math.inf  # the step at which the schedule leaps
         self._losses: list[float] = []
         self._logs: list[float] = []
-        self._rates: list[float] = []
+        self._rates: list[tuple[float, float]] = []  # learning rate, and the highest so far
         self._held = self._calm = 0
         self._first = math.nan
         self._means: list[tuple[float, float]] = []  # of the losses and of their logarithms
         self._lowest = math.inf  # lowest mean
         self._floor = math.inf  # lowest mean of logarithms
-        self._rate = math.nan  # the learning rate there
+        self._rate = self._highest = math.nan  # the learning rate there, and the highest until then
         self._peak = 0.0  # the highest learning rate so far
         self._why: dict[str, str] = {}
 
@@ -108,15 +109,15 @@ class Danger:
         value = min(loss, 1e30) if math.isfinite(loss) else 1e30
         self._losses.append(value)
         self._logs.append(math.log(max(value, 1e-12)))
-        self._rates.append(rate)
-        if rate > self._peak:
-            self._peak = rate
+        self._peak = max(rate, self._peak) if math.isfinite(rate) else self._peak
+        self._rates.append((rate, self._peak if math.isfinite(rate) else math.nan))
         if len(self._losses) == 5:
             self._first = _median(self._losses)
         self._follow()
         self._note_lost(step)
-        bad = len(self._losses) > CALM and (0 < self.leap - step <= NOTICE or self._climbs(rate, later))
-        self._held = self._held + 1 if bad else 0
+        near = 0 < self.leap - step <= NOTICE
+        bad = 0 if len(self._losses) <= CALM else 2 if near else self._climbs(rate, later)
+        self._held = self._held + bad if bad else 0
         self._calm = 0 if bad else self._calm + 1
         if len(self._losses) > 400:
             del self._losses[:200], self._logs[:200], self._rates[:200], self._means[:200]
@@ -140,33 +141,31 @@ class Danger:
             mean, log = self._means[at]
             self._lowest = min(self._lowest, mean)
             if log < self._floor:
-                self._floor, self._rate = log, self._rates[at]
+                self._floor, (self._rate, self._highest) = log, self._rates[at]
 
-    def _climbs(self, rate: float, later: float) -> bool:
-        """Whether the loss is on its way back, as far as the rate lets it."""
+    def _climbs(self, rate: float, later: float) -> int:
+        """Whether the loss is on its way back, as far as the rate lets it; what this step counts for."""
         if self._lowest == math.inf or _ln(later, rate) < -RISEN:
-            return False
+            return 0
         mean, log = self._means[-1]
         climb, gain = log - self._floor, math.log(max(self._first, 1e-12)) - self._floor
         back = (mean - self._lowest) / max(self._first - self._lowest, 0.03 * self._first) if gain > GAIN else 0.0
-        risen = _ln(rate, self._rate)
-        if risen < -2 * RISEN:
-            return False
-        sure, surely = (SURE, SURELY) if risen > RISEN else (STEADY_SURE, STEADY_SURE)
-        if climb > (CLIMB if risen > RISEN else max(STEADY_CLIMB, STEADY * gain)):
-            what, clear = f"{math.exp(climb):.1f} times its lowest", climb > sure * ERROR * _noise(self._logs)
-        elif back > (BACK if risen > RISEN else STEADY_BACK):
+        risen = _ln(rate, self._highest)
+        part, sure, share, surely, counts = ROSE if risen > RISEN else STEADY
+        upward = 0.0
+        if climb > max(CLIMB, part * gain) and climb > sure * ERROR * _noise(self._logs):
+            what, upward = f"{math.exp(climb):.1f} times its lowest", UPWARD
+        elif back > share and mean - self._lowest > surely * ERROR * _noise(self._losses):
             what = f"{min(back, 1.0):.0%} of its gain given back since its lowest"
-            clear = mean - self._lowest > surely * ERROR * _noise(self._losses)
         else:
-            return False
-        if not clear or (risen <= RISEN and self._trend() <= 0):
-            return False
+            return 0
+        if _ln(rate, self._rate) < -2 * RISEN or (risen <= RISEN and self._trend() <= upward):
+            return 0  # the rate has fallen since, or the climb is over
         self._why = {
             "loss": f"{mean:.3g}, {what} ({self._lowest:.3g})",
-            "learning rate": f"{math.exp(risen):.1f} times that of the lowest" if risen > RISEN else "does not fall",
+            "learning rate": f"{math.exp(risen):.1f} times what it was before" if risen > RISEN else "does not fall",
         }
-        return True
+        return counts
 
     def _trend(self) -> float:
         """Climb of the logarithm a step, over medians of the last steps."""
@@ -195,7 +194,7 @@ class Danger:
             The forecast of an event.
         """
         if 0 < self.leap - step <= NOTICE:
-            left, method = self.leap - step + HOLD, "schedule"
+            left, method = self.leap - step + HOLD // 2, "schedule"
             reasons = {"learning rate": f"will be more than {LEAP:g} times what it has been, at step {self.leap:.0f}"}
         else:
             climb, now = self._trend(), self._means[-1][1]
