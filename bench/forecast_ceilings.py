@@ -3,7 +3,7 @@
 The first knows the smooth path: the value that a line through the looks around the day gives, without those that the
 truth is read from. What it is wrong by is the noise of the measurement, and no forecaster can do better on average. The
 second knows every channel's mean and deviation on the day, and has the law of gate density for the rest: what it is
-wrong by is the law's own.
+wrong by is the law's own. Of danger: did the loss show anything twenty steps before it was lost?
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ import numpy as np
 
 from netvitals import activations
 from netvitals.forecasts import Forecast, Score
+from netvitals.forecasts.danger import ERROR, Danger, _noise
 from netvitals.gates.relaxation import empirical
 
 AROUND = 3  # looks on either side
+BEFORE, DURING = 20, 40  # steps before a run is lost, and the steps up to there in which a sign is looked for
 
 
 def smooth_error(f: Forecast, series: tuple[np.ndarray, np.ndarray], truth: float) -> float:
@@ -81,3 +83,15 @@ def ceiling(errors: list[float], naive: list[dict[str, float]]) -> float:
         return math.nan
     best = min(float(np.mean([n[name] for _, n in known])) for name in known[0][1])
     return 1 - float(np.mean([e for e, _ in known])) / best if best > 0 else math.nan
+
+
+def shows_a_sign(losses: np.ndarray, lost: float) -> bool:
+    """Whether the loss was a tenth above its lowest by three standard errors, at some step in time for a call."""
+    found, last = Danger(), int(lost) - BEFORE
+    for step, loss in enumerate(losses[: last + 1]):
+        found.add(step, float(loss))
+        if step > last - DURING and math.isfinite(found._floor):
+            climb = found._means[-1][1] - found._floor
+            if climb > 0.1 and climb > 3 * ERROR * _noise(found._logs):
+                return True
+    return False

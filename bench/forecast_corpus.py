@@ -110,8 +110,7 @@ def scheduler_of(trial: Trial, opt: torch.optim.Optimizer) -> Any:
 
 def planned_rates(trial: Trial) -> np.ndarray:
     """Learning rates of the whole run as they were planned, also of steps that it did not live to see."""
-    shape = shape_of(trial.schedule, trial.steps)
-    return trial.lr * np.array([[shape(t)] for t in range(trial.steps)])
+    return trial.lr * np.array([[shape_of(trial.schedule, trial.steps)(t)] for t in range(trial.steps)])
 
 
 # ---------------------------------------------------------------- families

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from forecast_ceilings import LawCeiling, ceiling, smooth_error
+from forecast_ceilings import LawCeiling, ceiling, shows_a_sign, smooth_error
 from forecast_corpus import FRESH, SEEN, TEST, TUNING, planned_rates, trials
 
 from netvitals.capture import StepColumns
@@ -226,8 +226,9 @@ def gathered(folder: Path, families: tuple[str, ...]) -> dict[str, Any]:
         for key, found in groups.items():
             values.setdefault(key, []).append(found)
         plateaus.setdefault(run["family"], []).append(plateau_of(run))
-        nothing = {"lost": 0, "called": 0, "standing": 0, "leads": [], "sound": 0, "false": 0}
+        nothing = {"lost": 0, "called": 0, "standing": 0, "signs": 0, "leads": [], "sound": 0, "false": 0}
         _judge_danger(danger.setdefault(run["family"], nothing), forecaster, lost)
+        danger[run["family"]]["signs"] += math.inf > lost >= 60 and shows_a_sign(run["losses"], lost)
         print(run["name"], len(scores), flush=True)
     return {
         "runs": counts,
@@ -256,7 +257,8 @@ def gathered(folder: Path, families: tuple[str, ...]) -> dict[str, Any]:
             "covered80": float(np.mean([s.covered80 for s in alone])) if alone else math.nan,
         },
         "danger": {
-            key: sum(d[key] for d in danger.values()) for key in ("lost", "called", "standing", "sound", "false")
+            key: sum(d[key] for d in danger.values())
+            for key in ("lost", "called", "standing", "signs", "sound", "false")
         },
         "dangers": danger,
     }

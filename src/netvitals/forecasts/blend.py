@@ -9,8 +9,8 @@ rate does that climbs beyond all that the network has known: units close, in pro
 $d$, to $\ln\eta/\eta_{max}$, and to how far the rate has climbed before.
 
 Half widths of intervals are quantiles of the errors on the same families, each left out of the fit in its turn and all
-of them counting alike, in units of what was seen at the time: the
-spread around the line, the mean step from look to look and how far ahead the day is, the slope and the climb.
+of them counting alike, in units of what was seen at the time: the spread around the line, the mean step from look to
+look and how far ahead the day is, the slope and the climb.
 """
 
 from __future__ import annotations
@@ -130,21 +130,37 @@ class Blend:
         Returns:
             Values, and the unit of their error, by site.
         """
-        now, ahead = self.tracks.last, day - self.tracks.steps[-1]
         weights, _ = self.rows.get(horizon, self.rows["end"])
-        slope = self._slope * effective(ahead, FADING / self._age if self._age > 0 else math.inf)
-        changes = [*self._levels[0], slope, self._before(ahead), self._levels[1]]
-        changes.append(slope * rest / (rest + self._spent + 1e-12))
-        changes.append(np.zeros_like(now) if law is None else np.where(np.isfinite(law), law, 0.0))
-        rise = np.zeros_like(now)
-        if self._share is not None:
-            share = self._share(now)
-            rise = share * (1 - share) * climb[0]
-        changes += [rise, rise * min(climb[1], ROSE)]
+        changes, now = self.parts(day, rest, law, climb), self.tracks.last
         moved = sum((w * c for w, c in zip(weights, changes)), np.zeros_like(now))
-        far = 1 + 4 * ahead / max(1.0, self._age)
+        far = 1 + 4 * (day - self.tracks.steps[-1]) / max(1.0, self._age)
+        slope, rise = changes[2], changes[7]
         unit = np.sqrt(self._noise**2 + far * self._moves**2 + (0.5 * slope) ** 2 + (0.3 * rise) ** 2)
         return np.clip(now + moved, self.tracks.low, self.tracks.high), np.maximum(unit, 1e-9)
+
+    def parts(self, day: float, rest: float, law: np.ndarray | None, climb: tuple[float, float]) -> list[np.ndarray]:
+        """The changes that are weighed, by site, in the order of the weights.
+
+        Args:
+            day: the step.
+            rest: learning rate until then.
+            law: as :meth:`at` has it.
+            climb: the same.
+        """
+        now, ahead = self.tracks.last, day - self.tracks.steps[-1]
+        slope = self._slope * effective(ahead, FADING / self._age if self._age > 0 else math.inf)
+        share = self._share(now) if self._share is not None else np.zeros_like(now)
+        rise = share * (1 - share) * climb[0]
+        return [
+            *self._levels[0],
+            slope,
+            self._before(ahead),
+            self._levels[1],
+            slope * rest / (rest + self._spent + 1e-12),
+            np.zeros_like(now) if law is None else np.where(np.isfinite(law), law, 0.0),
+            rise,
+            rise * min(climb[1], ROSE),
+        ]
 
     def _before(self, ahead: float) -> np.ndarray:
         """The change over as many steps back, carried on."""
