@@ -66,7 +66,7 @@ class Danger:
         self._losses: list[float] = []
         self._logs: list[float] = []
         self._rates: list[tuple[float, float]] = []  # learning rate, and the highest so far
-        self._held = self._calm = 0
+        self._held = self._calm = self._high = 0
         self._first = math.nan
         self._means: list[tuple[float, float]] = []  # of the losses and of their logarithms
         self._lowest = math.inf  # lowest mean
@@ -109,8 +109,9 @@ class Danger:
         value = min(loss, 1e30) if math.isfinite(loss) else 1e30
         self._losses.append(value)
         self._logs.append(math.log(max(value, 1e-12)))
-        self._peak = max(rate, self._peak) if math.isfinite(rate) else self._peak
-        self._rates.append((rate, self._peak if math.isfinite(rate) else math.nan))
+        if rate > self._peak:
+            self._peak = rate
+        self._rates.append((rate, self._peak))
         if len(self._losses) == 5:
             self._first = _median(self._losses)
         self._follow()
@@ -134,7 +135,7 @@ class Danger:
         last, logs = sorted(self._losses[-MEAN:]), sorted(self._logs[-MEAN:])
         if len(last) > 3 * TRIM:
             last, logs = last[TRIM:-TRIM], logs[TRIM:-TRIM]
-        self._means.append((sum(last) / len(last), sum(logs) / len(logs)))
+        self._means.append((sum(last) / len(last), sum(logs) / len(last)))
         if len(self._means) <= 2 * MEAN:
             return
         for at in range(MEAN - 1, len(self._means) - MEAN) if self._lowest == math.inf else (-MEAN - 1,):
@@ -145,10 +146,13 @@ class Danger:
 
     def _climbs(self, rate: float, later: float) -> int:
         """Whether the loss is on its way back, as far as the rate lets it; what this step counts for."""
-        if self._lowest == math.inf or _ln(later, rate) < -RISEN:
-            return 0
         mean, log = self._means[-1]
-        climb, gain = log - self._floor, math.log(max(self._first, 1e-12)) - self._floor
+        climb = log - self._floor
+        if self._lowest == math.inf or (climb <= CLIMB and mean - self._lowest <= ROSE[2] * GAIN * self._lowest):
+            return 0  # too little for either
+        if _ln(later, rate) < -RISEN:
+            return 0
+        gain = math.log(max(self._first, 1e-12)) - self._floor
         back = (mean - self._lowest) / max(self._first - self._lowest, 0.03 * self._first) if gain > GAIN else 0.0
         risen = _ln(rate, self._highest)
         part, sure, share, surely, counts = ROSE if risen > RISEN else STEADY
@@ -177,7 +181,10 @@ class Danger:
     def _note_lost(self, step: int) -> None:
         if self.lost is not None or len(self._losses) < 5:
             return
-        if _median(self._losses[-5:]) > 3 * self._first:
+        if self._losses[-1] > 3 * self._first:
+            self._high = 5
+        self._high -= 1
+        if self._high >= 0 and _median(self._losses[-5:]) > 3 * self._first:
             self.lost = step
         gain, climb = self._first - self._lowest, self._means[-1][0] - self._lowest
         if gain >= GAIN * self._first and climb >= 0.9 * gain and gain > BEYOND * ERROR * _noise(self._losses):
