@@ -98,7 +98,11 @@ def _share(value: float | None) -> str:
 
 
 def _targets(test: dict[str, Any], fresh: dict[str, Any]) -> str:
-    gates = [test["values"].get(f"gates/density@0.01 | {h}", {}).get("skill", [None])[0] for h in HORIZONS]
+    gates, later = (
+        [half["values"].get(f"gates/density@0.01 | {h}", {}).get("skill", [None])[0] for h in HORIZONS]
+        for half in (test, fresh)
+    )
+    told = lambda skills: ", ".join(f"{g:+.2f}" for g in skills if g is not None)
     half = test["plateau"]["at"]["0.5"]
     covered = {f: p["covered80"] for f, p in test["plateaus"].items() if p["covered80"] is not None}
     danger, looks = fresh["danger"], test["plateau"]["looks"]
@@ -107,7 +111,7 @@ def _targets(test: dict[str, Any], fresh: dict[str, Any]) -> str:
     called, wrong = danger["called"] / max(1, danger["lost"]), danger["false"] / max(1, danger["sound"])
     met = lambda good: "met" if good else "missed"
     rows = [
-        ("gates: skill above 0.3 at every horizon", ", ".join(f"{g:+.2f}" for g in gates if g is not None), False),
+        ("gates: skill above 0.3 at every horizon", f"{told(gates)} (fresh families: {told(later)})", False),
         (
             "plateau: median error at half time at most 15 % where it speaks",
             f"{100 * half['error'][0]:.1f} % ({half['spoke']} of {half['asked']} plateaus)",
