@@ -152,15 +152,15 @@ def _why_missed(test: dict[str, Any], seen: dict[str, Any], fresh: dict[str, Any
         f"{numbers('ceiling')}, so that at 10 % half of the error of the best forecast\nwithout a "
         "law is the noise of a look; one that knows every channel's mean and deviation on the day "
         f"has {numbers('law_ceiling')}.\nThe rest is where training goes, and the past of "
-        "a run says little of it: on the tuning families, each left out in its turn, the blend\nreached +0.10, +0.16, "
-        "+0.27, +0.30 and +0.40, and gradient-boosted trees on more of the same past +0.11, +0.15, +0.22, +0.29 and +0.14. "
+        "a run says little of it: on the tuning families, each left out in its turn, the blend\nreached +0.09, +0.16, "
+        "+0.26, +0.28 and +0.33 (`bench/forecast_fit.py`), and gradient-boosted trees on more of the same past +0.11, +0.15, +0.22, +0.29 and +0.14. "
         "What is gained at long\nhorizons comes from learning rates that climb beyond all that the network has known; where a "
         "network bears them, as those of wine do, the\nsame term costs more than it gains (fresh families, below). "
         f"*Danger*: of the runs that were lost, {signs[0][0]} of {signs[0][1]} (families that were fresh at\nfirst) and "
         f"{signs[1][0]} of {signs[1][1]} (fresh) had a loss that was a tenth above its lowest, by three standard errors, at any "
         "of forty steps up to the twentieth before; the others\nwere gone in less. But 85 of 207 sound runs of the first 25 families "
         "show as much at some step, and gradient norm and update ratio tell the\ntwo apart no better. With all 25 families at hand the rule calls 67 of 105 lost runs and 10\nof 207 sound ones; left "
-        "out in turn, rules of its kind call 60 to 63 % with 6 to 9 % false alarms. (What is said of families left out, of trees and of other\nsigns was measured while the methods were chosen.)"
+        "out in turn, rules of its kind call 60 to 63 % with 6 to 9 % false alarms. (What is said of trees, of other signs and of rules left\nout was measured while the methods were chosen.)"
     )
 
 
