@@ -24,6 +24,11 @@ from typing import Any
 import numpy as np
 import torch
 from forecast_tasks import ACTS, TASKS, drawn
+from forecast_tasks_fresh import NEW, SHAPES
+from forecast_tasks_fresh import ROWS as FRESH_ROWS
+from forecast_tasks_last import LAST
+from forecast_tasks_last import ROWS as LAST_ROWS
+from forecast_tasks_more import MORE
 from torch import nn
 
 import netvitals as nv
@@ -32,12 +37,17 @@ from netvitals import vitals as signs
 TUNING = (
     "parity", "deep linear", "teacher", "mlp digits", "random labels", "gpt text",
     "runaway mlp", "runaway labels", "runaway teacher",
+    "edge of stability", "wrong labels", "denoiser", "warm-up peak", "runaway residual", "runaway recurrent",
+    "normed residual", "digit cnn", "too high a rate",
 )  # fmt: skip
 TEST = (
     "modular addition", "factorisation", "autoencoder", "cnn images", "floor", "mlp images",
     "runaway cnn", "runaway autoencoder",
 )  # fmt: skip
-FRESH = ("runaway gpt", "noisy digits")  # made after everything was settled, for danger alone
+SEEN = (  # fresh at first; the rule for danger was made anew after they had been replayed
+    "runaway gpt", "noisy digits", "gated table", "diabetes", "waves", "attending digits", "letters",
+)  # fmt: skip
+FRESH = ("wine", "friedman", "sets", "byte cnn", "towers")  # replayed once, when all was settled
 SEEDS = 3
 WATCHED = ("gates", "preactivations", "drift", "sparsity", "stream", "gradients", "optimizer", "plateau")
 
@@ -76,19 +86,31 @@ def optimizer_of(trial: Trial, net: nn.Module) -> torch.optim.Optimizer:
     return made[trial.optimizer]()
 
 
-def scheduler_of(trial: Trial, opt: torch.optim.Optimizer) -> Any:
-    n = trial.steps
-    shape = {
+def shape_of(schedule: str, n: int) -> Callable[[int], float]:
+    """The learning rate of a step as a multiple of the first one's, by the name of the schedule."""
+    if schedule in SHAPES:
+        return lambda t: SHAPES[schedule](t, n)
+    cosine = lambda part: 0.5 * (1 + math.cos(math.pi * min(part, 1.0)))
+    return {
         "constant": lambda t: 1.0,
-        "cosine": lambda t: 0.5 * (1 + math.cos(math.pi * min(t / n, 1.0))),
+        "cosine": lambda t: cosine(t / n),
         "warm-up": lambda t: min(1.0, (t + 1) / (0.15 * n)),
-        "warm-up cosine": lambda t: (
-            min(1.0, (t + 1) / (0.1 * n)) * 0.5 * (1 + math.cos(math.pi * min(max(0.0, t / n - 0.1) / 0.9, 1.0)))
-        ),
+        "warm-up cosine": lambda t: min(1.0, (t + 1) / (0.1 * n)) * cosine(max(0.0, t / n - 0.1) / 0.9),
         "step": lambda t: 1.0 if t < 0.5 * n else 0.1 if t < 0.8 * n else 0.01,
         "ramp": lambda t: 200.0 ** (t / n),  # towards a rate that no network stands
-    }[trial.schedule]
-    return torch.optim.lr_scheduler.LambdaLR(opt, shape)
+        "slow ramp": lambda t: 20.0 ** (t / n),  # that some do
+        "jump": lambda t: 1.0 if t < 0.5 * n else 25.0,
+        "pulse": lambda t: 12.0 if 0.4 * n <= t < 0.44 * n else 1.0,
+    }[schedule]
+
+
+def scheduler_of(trial: Trial, opt: torch.optim.Optimizer) -> Any:
+    return torch.optim.lr_scheduler.LambdaLR(opt, shape_of(trial.schedule, trial.steps))
+
+
+def planned_rates(trial: Trial) -> np.ndarray:
+    """Learning rates of the whole run as they were planned, also of steps that it did not live to see."""
+    return trial.lr * np.array([[shape_of(trial.schedule, trial.steps)(t)] for t in range(trial.steps)])
 
 
 # ---------------------------------------------------------------- families
@@ -180,13 +202,52 @@ ROWS = """
     noisy digits | digit_mlp(act=ReLU,norm=False) | sgd | 0.1 | 0 | constant | 500 | 50 | 8 | ReLU
     noisy digits | digit_mlp(act=GELU,norm=True) | adam | 0.002 | 0 | cosine | 500 | 50 | 16 | GELUBN
     noisy digits | digit_mlp(act=Tanh,norm=False,labels="random") | momentum | 0.02 | 0 | constant | 500 | 50 | 8 | Tanh
+    edge of stability | one_hot_digits(act=Tanh) | sgd | 1.0 | 0 | constant | 500 | 100 | 0 | Tanh1
+    edge of stability | one_hot_digits(act=ReLU) | sgd | 2.0 | 0 | constant | 500 | 100 | 0 | ReLU2
+    edge of stability | one_hot_digits(act=GELU) | momentum | 0.3 | 0 | constant | 500 | 100 | 0 | GELU
+    edge of stability | one_hot_digits(act=ReLU) | sgd | 4.0 | 0 | cosine | 500 | 100 | 0 | ReLU4
+    wrong labels | wrong_labels(act=ReLU,share=0.3) | sgd | 0.2 | 0 | constant | 500 | 50 | 8 | ReLU
+    wrong labels | wrong_labels(act=GELU,share=0.5,norm=True) | adam | 0.01 | 0 | constant | 500 | 50 | 16 | GELUBN
+    wrong labels | wrong_labels(act=Tanh,share=0.2) | momentum | 0.05 | 0.001 | step | 500 | 50 | 8 | Tanh
+    wrong labels | wrong_labels(act=SiLU,share=0.4) | adamw | 0.02 | 0.1 | constant | 500 | 50 | 32 | SiLU
+    denoiser | denoiser(act=ReLU) | sgd | 0.3 | 0 | slow ramp | 500 | 100 | 48 | ReLU
+    denoiser | denoiser(act=GELU) | momentum | 0.05 | 0 | ramp | 500 | 100 | 48 | GELU
+    denoiser | denoiser(act=SiLU) | adam | 0.003 | 0 | slow ramp | 500 | 100 | 48 | SiLU
+    denoiser | denoiser(act=Tanh) | adam | 0.003 | 0 | ramp | 500 | 100 | 48 | Tanh
+    denoiser | denoiser(act=ReLU) | momentum | 0.05 | 0.0001 | pulse | 500 | 100 | 24 | ReLUpulse
+    warm-up peak | digit_mlp(act=ReLU,norm=False,depth=6) | momentum | 0.2 | 0 | warm-up cosine | 500 | 100 | 64 | ReLU
+    warm-up peak | digit_mlp(act=GELU,norm=True,depth=5) | adamw | 0.05 | 0.1 | warm-up cosine | 500 | 100 | 64 | GELUBN
+    warm-up peak | digit_mlp(act=Tanh,norm=False,depth=5) | adam | 0.02 | 0 | warm-up cosine | 500 | 100 | 64 | Tanh
+    warm-up peak | digit_mlp(act=ReLU,norm=False,depth=4) | sgd | 0.3 | 0 | pulse | 500 | 100 | 32 | ReLUpulse
+    runaway residual | residual(act=ReLU,norm=False) | sgd | 0.02 | 0 | ramp | 500 | 100 | 48 | ReLU
+    runaway residual | residual(act=GELU,norm=False) | momentum | 0.003 | 0 | ramp | 500 | 100 | 48 | GELU
+    runaway residual | residual(act=Tanh,norm=True) | adam | 0.001 | 0 | jump | 500 | 100 | 48 | TanhLN
+    runaway residual | residual(act=ReLU,norm=False) | momentum | 0.01 | 0 | jump | 500 | 100 | 48 | ReLUjump
+    runaway recurrent | recurrent(gated=False) | sgd | 0.05 | 0 | ramp | 500 | 100 | 32 | plain
+    runaway recurrent | recurrent(gated=True) | adam | 0.003 | 0 | ramp | 500 | 100 | 32 | gated
+    runaway recurrent | recurrent(gated=False) | adam | 0.005 | 0 | slow ramp | 500 | 100 | 32 | slow
+    runaway recurrent | recurrent(gated=True) | momentum | 0.05 | 0 | ramp | 500 | 100 | 32 | gated
+    normed residual | residual(act=ReLU,norm=True) | adamw | 0.002 | 0.1 | warm-up cosine | 500 | 60 | 96 | ReLULN
+    normed residual | residual(act=GELU,norm=True) | adamw | 0.005 | 3 | cosine | 500 | 60 | 96 | GELULN
+    normed residual | residual(act=ReLU,norm=True,blocks=4) | momentum | 0.02 | 0.01 | step | 500 | 60 | 96 | ReLULN4
+    normed residual | residual(act=SiLU,norm=True) | sgd | 0.1 | 0.02 | constant | 500 | 60 | 96 | SiLULN
+    too high a rate | least_squares(noise=0.1) | sgd | 2.02 | 0 | constant | 500 | 100 | 0 | over
+    too high a rate | least_squares(noise=0.1) | sgd | 2.04 | 0 | constant | 500 | 100 | 0 | over
+    too high a rate | least_squares(noise=0.1) | sgd | 1.9 | 0 | constant | 500 | 100 | 0 | under
+    too high a rate | least_squares(noise=0.5) | sgd | 1.6 | 0 | constant | 500 | 100 | 50 | under
+    too high a rate | least_squares(noise=0.1) | momentum | 3.806 | 0 | constant | 500 | 100 | 0 | over
+    digit cnn | digit_cnn(act=ReLU) | momentum | 0.03 | 0.02 | cosine | 300 | 50 | 64 | ReLUBN
+    digit cnn | digit_cnn(act=GELU) | adamw | 0.003 | 3 | warm-up cosine | 300 | 50 | 64 | GELUBN
+    digit cnn | digit_cnn(act=ReLU) | sgd | 0.1 | 0.03 | constant | 300 | 50 | 64 | ReLUBN
+    digit cnn | digit_cnn(act=SiLU,norm=False) | adam | 0.002 | 0 | constant | 300 | 50 | 64 | SiLU
+    digit cnn | digit_cnn(act=ReLU,norm=False) | momentum | 0.03 | 0.002 | step | 300 | 50 | 64 | ReLU
 """
 
 
 def trials() -> Iterator[Trial]:
     """Every run of the corpus."""
     for seed in range(SEEDS):
-        for row in ROWS.strip().splitlines():
+        for row in (ROWS.strip() + FRESH_ROWS.rstrip() + LAST_ROWS.rstrip()).splitlines():
             family, task, optimizer, lr, decay, schedule, steps, looks, batch, note = (
                 c.strip() for c in row.split("|")
             )
@@ -196,7 +257,7 @@ def trials() -> Iterator[Trial]:
             yield Trial(
                 family=family,
                 seed=seed,
-                build=partial(TASKS[name], seed, **values),
+                build=partial({**TASKS, **MORE, **NEW, **LAST}[name], seed, **values),
                 optimizer=optimizer,
                 lr=float(lr),
                 decay=float(decay),

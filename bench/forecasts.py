@@ -4,7 +4,7 @@
     python bench/forecasts.py score FOLDER           replay and score: bench/results/forecasts.json
     python bench/forecasts.py docs                   docs/forecasts.md from that file
 
-Parameters of the methods were chosen on the tuning families; the test families were replayed once all was settled.
+Parameters of the methods were chosen on the tuning families; the others were replayed once all was settled.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from forecast_corpus import FRESH, TEST, TUNING
+from forecast_ceilings import LawCeiling, ceiling, shows_a_sign, smooth_error
+from forecast_corpus import FRESH, SEEN, TEST, TUNING, planned_rates, trials
 
 from netvitals.capture import StepColumns
-from netvitals.forecasts import Forecaster, Score, by_method
+from netvitals.forecasts import Forecaster, Score
 from netvitals.forecasts.ledger import scored
 from netvitals.forecasts.plateaus import first_below
 from netvitals.optim.schedules import RatePlan
@@ -32,6 +33,11 @@ from netvitals.saddle.measure.outlook import forecast_escape
 RESULTS = Path(__file__).parent / "results" / "forecasts.json"
 FRACTIONS = (0.1, 0.25, 0.5, 0.75)
 DRAWS = 400  # of the bootstrap over runs
+GATES = "gates/density@0.01"
+TRIALS = {trial.name: trial for trial in trials()}
+
+
+Columns = dict[tuple[str, str, str], tuple[np.ndarray, np.ndarray]]
 
 
 def stored(folder: Path, families: tuple[str, ...]) -> Iterator[dict[str, Any]]:
@@ -42,12 +48,19 @@ def stored(folder: Path, families: tuple[str, ...]) -> Iterator[dict[str, Any]]:
 
 
 def plans(run: dict[str, Any]) -> dict[int, RatePlan]:
-    """The plan of learning rates at each look: the whole schedule was known."""
+    """The plan of learning rates at each look: the whole schedule was known, also where the run broke off."""
+    rates = planned_rates(TRIALS[run["name"]])
     return {
-        step: RatePlan(step=step, lr=run["rates"][step:], gain=gain, decay=decay, end=run["total"], source="replay")
+        step: RatePlan(step=step, lr=rates[step:], gain=gain, decay=decay, end=run["total"], source="replay")
         for step, gain, decay in run["plans"]
-        if len(run["rates"]) > step
     }
+
+
+def lost_at(run: dict[str, Any], forecaster: Forecaster) -> float:
+    """The step at which a run was lost, infinite where it was not; one that broke off was, whatever its last losses."""
+    if forecaster.danger.lost is not None:
+        return forecaster.danger.lost
+    return len(run["losses"]) - 1 if len(run["losses"]) < run["total"] else math.inf
 
 
 def without_plateau(columns: StepColumns) -> StepColumns:
@@ -61,7 +74,7 @@ def without_plateau(columns: StepColumns) -> StepColumns:
     return replace(columns, layout=tuple(layout), values=np.concatenate(keep) if keep else np.empty(0))
 
 
-def replayed(run: dict[str, Any]) -> tuple[list[Score], Forecaster]:
+def replayed(run: dict[str, Any]) -> tuple[list[Score], Forecaster, Columns]:
     """Every forecast that a watch of this run would have made, scored by its readings."""
     known = plans(run)
     forecaster = Forecaster(lambda: run["meta"]["activations"], known.get)
@@ -79,7 +92,7 @@ def replayed(run: dict[str, Any]) -> tuple[list[Score], Forecaster]:
     forecaster.losses(range(at, len(run["losses"])), run["losses"][at:])
     columns = {k: (np.array(s), np.array(v)) for k, (s, v) in series.items()}
     columns["loss", "model", "loss"] = (np.arange(len(run["losses"])), run["losses"])
-    return scored(forecaster.made, columns, len(run["losses"]) - 1), forecaster
+    return scored(forecaster.made, columns, len(run["losses"]) - 1), forecaster, columns
 
 
 # ---------------------------------------------------------------- plateaus
@@ -147,53 +160,93 @@ def between(values: list[Any], number: Callable[[list[Any]], float]) -> list[flo
     return [number(values), low, high]
 
 
-def pooled_skill(runs: list[list[Score]]) -> float:
-    every = [s for run in runs for s in run if math.isfinite(s.error)]
-    if not every:
-        return math.nan
-    names = set.intersection(*(set(s.naive) for s in every))
-    best = min(np.mean([s.naive[n] for s in every]) for n in names) if names else math.nan
-    return 1 - float(np.mean([s.error for s in every])) / best if best > 0 else math.nan
+class Sums:
+    """Scores of one quantity and horizon on one run, added up, with the errors of those who know the future."""
+
+    def __init__(self, family: str) -> None:
+        self.family, self.scores = family, 0
+        self.total = dict.fromkeys(("error", "covered50", "covered80"), 0.0)
+        self.naive: dict[str, float] = {}
+        self.smooth: list[float] = []
+        self.law: list[float] = []
+        self.naives: list[dict[str, float]] = []
+
+    def add(self, s: Score, smooth: float, law: float) -> None:
+        if not math.isfinite(s.error):
+            return
+        self.scores += 1
+        for name in self.total:
+            self.total[name] += float(getattr(s, name))
+        for name, error in s.naive.items():
+            self.naive[name] = self.naive.get(name, 0.0) + error
+        self.smooth.append(smooth)
+        self.law.append(law)
+        self.naives.append(dict(s.naive))
 
 
-def pooled_coverage(level: str) -> Callable[[list[list[Score]]], float]:
-    return lambda runs: float(np.mean([getattr(s, level) for run in runs for s in run] or [math.nan]))
+def best_naive(runs: list[Sums]) -> tuple[str, float]:
+    """The forecast without a law that did best on all of them, chosen after the fact, and its total error."""
+    totals = {name: sum(r.naive.get(name, 0.0) for r in runs) for name in (runs[0].naive if runs else {})}
+    return min(totals.items(), key=lambda item: item[1]) if totals else ("", math.nan)
+
+
+def pooled_skill(runs: list[Sums]) -> float:
+    best = best_naive(runs)[1]
+    return 1 - sum(r.total["error"] for r in runs) / best if best > 0 else math.nan
+
+
+def pooled_mean(name: str) -> Callable[[list[Sums]], float]:
+    return lambda runs: sum(r.total[name] for r in runs) / max(1, sum(r.scores for r in runs))
+
+
+def pooled_ceiling(runs: list[Sums], which: str) -> float:
+    return ceiling([e for r in runs for e in getattr(r, which)], [n for r in runs for n in r.naives])
 
 
 def gathered(folder: Path, families: tuple[str, ...]) -> dict[str, Any]:
-    values: dict[tuple[str, str], list[list[Score]]] = {}
+    values: dict[tuple[str, str], list[Sums]] = {}
     plateaus: dict[str, list[dict[str, Any]]] = {}
     danger: dict[str, dict[str, Any]] = {}
     alone: list[Score] = []
     counts: dict[str, int] = {}
     for run in stored(folder, families):
         counts[run["family"]] = counts.get(run["family"], 0) + 1
-        scores, forecaster = replayed(run)
-        groups: dict[tuple[str, str], list[Score]] = {}
-        lost = math.inf if forecaster.danger.lost is None else forecaster.danger.lost
+        scores, forecaster, columns = replayed(run)
+        groups: dict[tuple[str, str], Sums] = {}
+        lost, law = lost_at(run, forecaster), LawCeiling(run)
         for s in scores:
             f = s.forecast
             if f.is_event:
                 alone += [s] if f.method == "loss alone" else []
             elif f.for_step < lost:  # how a run that is lost ends is another question
-                groups.setdefault((f.quantity, f.horizon), []).append(s)
+                vital, _, metric = f.quantity.partition("/")
+                smooth = smooth_error(f, columns[vital, f.site, metric], s.truth)
+                found = groups.setdefault((f.quantity, f.horizon), Sums(run["family"]))
+                found.add(s, smooth, law.error(s) if f.quantity == GATES else math.nan)
         for key, found in groups.items():
             values.setdefault(key, []).append(found)
         plateaus.setdefault(run["family"], []).append(plateau_of(run))
-        nothing = {"lost": 0, "called": 0, "leads": [], "sound": 0, "false": 0}
-        _judge_danger(danger.setdefault(run["family"], nothing), forecaster)
+        nothing = {"lost": 0, "called": 0, "standing": 0, "signs": 0, "leads": [], "sound": 0, "false": 0}
+        _judge_danger(danger.setdefault(run["family"], nothing), forecaster, lost)
+        danger[run["family"]]["signs"] += math.inf > lost >= 60 and shows_a_sign(run["losses"], lost)
         print(run["name"], len(scores), flush=True)
     return {
         "runs": counts,
         "values": {
             f"{q} | {h}": {
-                "forecasts": sum(map(len, runs)),
+                "forecasts": sum(r.scores for r in runs),
                 "runs": len(runs),
                 "skill": between(runs, pooled_skill),
-                "error": float(np.mean([s.error for run in runs for s in run])),
-                "best_naive": _best(runs),
-                "coverage50": between(runs, pooled_coverage("covered50")),
-                "coverage80": between(runs, pooled_coverage("covered80")),
+                "error": pooled_mean("error")(runs),
+                "best_naive": best_naive(runs)[0],
+                "coverage50": between(runs, pooled_mean("covered50")),
+                "coverage80": between(runs, pooled_mean("covered80")),
+                "ceiling": pooled_ceiling(runs, "smooth"),
+                "law_ceiling": pooled_ceiling(runs, "law"),
+                "families": {
+                    family: pooled_skill([r for r in runs if r.family == family])
+                    for family in dict.fromkeys(r.family for r in runs)
+                },
             }
             for (q, h), runs in sorted(values.items())
         },
@@ -203,20 +256,17 @@ def gathered(folder: Path, families: tuple[str, ...]) -> dict[str, Any]:
             "forecasts": len(alone),
             "covered80": float(np.mean([s.covered80 for s in alone])) if alone else math.nan,
         },
-        "danger": {key: sum(d[key] for d in danger.values()) for key in ("lost", "called", "sound", "false")},
+        "danger": {
+            key: sum(d[key] for d in danger.values())
+            for key in ("lost", "called", "standing", "signs", "sound", "false")
+        },
         "dangers": danger,
     }
 
 
-def _best(runs: list[list[Score]]) -> str:
-    found = by_method([s for run in runs for s in run])
-    return found[0].best_naive if found else ""
-
-
-def _judge_danger(danger: dict[str, Any], forecaster: Forecaster) -> None:
+def _judge_danger(danger: dict[str, Any], forecaster: Forecaster, lost: float) -> None:
     calls = [f.made_at for f in forecaster.made if f.quantity == "loss/lost"]
-    lost = forecaster.danger.lost
-    if lost is None:
+    if lost == math.inf:
         danger["sound"] += 1
         danger["false"] += bool(calls)
     elif lost >= 60:
@@ -224,6 +274,12 @@ def _judge_danger(danger: dict[str, Any], forecaster: Forecaster) -> None:
         lead = max((lost - c for c in calls if c < lost), default=-1)
         danger["leads"].append(lead)
         danger["called"] += lead >= 20
+        danger["standing"] += any(c <= lost - 20 and not _taken_back(forecaster, c, lost) for c in calls)
+
+
+def _taken_back(forecaster: Forecaster, call: int, lost: float) -> bool:
+    """Whether a call was withdrawn before the run was lost."""
+    return any(call < step < lost for step in forecaster.danger.withdrawn)
 
 
 def _plateaus(found: list[dict[str, Any]]) -> dict[str, Any]:
@@ -275,7 +331,7 @@ if __name__ == "__main__":
 
         (Path(__file__).parents[1] / "docs" / "forecasts.md").write_text(page(json.loads(RESULTS.read_text())))
     else:
-        halves = {"tuning": TUNING, "test": TEST, "fresh": FRESH}
+        halves = {"tuning": TUNING, "test": TEST, "seen": SEEN, "fresh": FRESH}
         wanted = sys.argv[3:] or list(halves)
         RESULTS.parent.mkdir(exist_ok=True)
         known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}

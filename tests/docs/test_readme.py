@@ -31,9 +31,10 @@ def test_the_clinics_figures_are_those_on_record_beside_the_other_tools():
 def test_the_forecasts_figures_are_those_of_their_page():
     page = (ROOT / "docs/forecasts.md").read_text(encoding="utf-8")
     told = TEXT.split("## Forecasts")[1].split("## Where next")[0]
-    for figure, here in (("1.7 % (15 of 23 plateaus)", "15 of 23 plateaus"), ("88 %", "hold 88 %"), ("(69 %)", "69 %")):
+    for figure, here in (("1.7 % (15 of 23 plateaus)", "15 of 23 plateaus"), ("88 %", "hold 88 %"), ("(52 %)", "52 %")):
         assert figure in page and here in told
-    assert "12 of 101 (12 %)" in page and "12 % false alarms" in told
+    assert "3 of 39 (8 %)" in page and "8 % false alarms (3 of 39)" in told
+    assert "+0.03, +0.15, +0.23, +0.39 (" in page and "3, 15, 23 and 39 %" in told
 
 
 def test_every_place_to_go_next_is_there():

@@ -5,13 +5,18 @@ import math
 import numpy as np
 import pytest
 
-from netvitals.forecasts.danger import Danger
+from netvitals.forecasts.danger import NOTICE, SPREAD, Danger
 
 
-def followed(losses, rates=None):
+def followed(losses, rates=None, ahead=False):
+    """The calls of a run; with ``ahead`` its whole schedule is known."""
     found, calls = Danger(), []
     for t, loss in enumerate(losses):
-        if found.add(t, float(loss), math.nan if rates is None else float(rates[t])):
+        rate = math.nan if rates is None else float(rates[t])
+        later = float(rates[min(t + 20, len(rates) - 1)]) if ahead else math.nan
+        if ahead and t % 25 == 0:
+            found.plan(t, np.asarray(rates[t:], dtype=float))
+        if found.add(t, float(loss), rate, later):
             calls.append(t)
     return found, calls
 
@@ -104,7 +109,7 @@ def test_the_interval_of_the_date_is_lognormal():
     said = found.forecast(t, {})
     left = said.value - t
     for (low, high), z in ((said.interval50, 0.674), (said.interval80, 1.282)):
-        assert math.log((high - t) / left) == pytest.approx(1.1 * z) == pytest.approx(-math.log((low - t) / left))
+        assert math.log((high - t) / left) == pytest.approx(SPREAD * z) == pytest.approx(-math.log((low - t) / left))
 
 
 def test_a_gain_within_the_noise_is_not_lost():
@@ -119,3 +124,45 @@ def test_one_spike_of_the_loss_is_not_lost():
     losses[250:252] = 50.0
     found, calls = followed(losses)
     assert found.lost is None and not calls
+
+
+def test_a_rate_that_has_risen_makes_a_climb_dangerous_that_a_steady_one_does_not():
+    """A quarter of the gain given back, by many standard errors."""
+    back = noisy(2 + np.where(T < 200, FALLING, FALLING[200] + np.minimum((T - 200) / 100, 1) * 0.25 * 2.1), 0.02)
+    rising = 0.01 * 1.01**T
+    assert followed(back, rising)[1] and not followed(back, np.full(400, 0.01))[1]
+    assert not followed(noisy(FALLING, 0.02), rising)[1]
+
+
+def test_a_climb_within_the_noise_is_not_called_whatever_the_rate():
+    for seed in range(4):
+        loss = noisy(np.where(T < 60, 2.3 - T * 0.02, 1.1), 0.3, seed)
+        assert not followed(np.maximum(loss, 0.01), 0.01 * 1.01**T)[1]
+
+
+def test_where_the_schedule_will_lower_the_rate_nothing_is_called():
+    climbing = np.where(T < 200, FALLING, np.minimum(FALLING[200] * np.exp((T - 200) / 25), 2.4))
+    rates = np.where(T < 240, 0.1, 0.01)  # twenty steps before it falls nobody calls any more
+    assert [c for c in followed(climbing, rates)[1] if c < 240]
+    assert not [c for c in followed(climbing, rates, ahead=True)[1] if 220 <= c < 240]
+
+
+def test_a_leap_of_the_rate_that_lasts_is_called_before_it_comes():
+    leap, pulse = np.where(T < 250, 0.1, 1.0), np.where((T < 250) | (T > 270), 0.1, 1.0)
+    small, ramp = np.where(T < 250, 0.1, 0.7), 0.001 * 200 ** (T / 400)
+    (call, *_) = followed(noisy(FALLING, 0.02), leap, ahead=True)[1]
+    assert 250 - NOTICE <= call <= 250 - NOTICE + 10
+    for rates in (pulse, small, ramp, np.minimum(0.1, (T + 1) * 0.001)):  # the last one: a warm-up
+        assert not followed(noisy(FALLING, 0.02), rates, ahead=True)[1]
+
+
+def test_a_leap_is_told_with_its_date_and_taken_back_where_nothing_came_of_it():
+    rates = np.where(T < 250, 0.1, 1.0)
+    found = Danger()
+    found.plan(0, rates)
+    for t in range(300):
+        if found.add(t, float(FALLING[t]), float(rates[t]), float(rates[t + 20])):
+            said = found.forecast(t, {})
+    assert said.method == "schedule" and "step 250" in said.conditions["learning rate"]
+    assert 250 < said.value < 260
+    assert found.called is None and len(found.withdrawn) == 1 and found.withdrawn[0] >= 269

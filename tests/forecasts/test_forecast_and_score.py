@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from netvitals.forecasts import Forecast, by_method, score
-from netvitals.forecasts.calibration import half_widths, past_errors
-from netvitals.forecasts.tracks import Tracks, effective
+from netvitals.forecasts.blend import FITTED, Blend, climb_of, half_widths
+from netvitals.forecasts.tracks import Tracks, effective, line
 
 
 def made(value=1.0, **more):
@@ -85,34 +85,11 @@ def test_naive_forecasts_in_learning_rate_time_stop_where_the_rate_does():
     assert line.naive(500, line.taus[-1])["per learning rate"][0] == pytest.approx(line.last[0])
 
 
-def test_a_slope_relaxes_with_decay_and_with_age():
-    line = followed(lambda t: 1 + 0.01 * t)
-    young, _ = line.relaxed(len(line) - 1, 10.0, 0.0)
-    forgetful, _ = line.relaxed(len(line) - 1, 10.0, 0.5)
-    whole, _ = line.relaxed(len(line) - 1, 10.0, 0.0, slowing=0.0)
-    assert line.last[0] < forgetful[0] < young[0] < whole[0] == pytest.approx(line.last[0] + 1.0)
-    k = 4.0 / 39.0
-    assert young[0] == pytest.approx(line.last[0] + 0.1 * (1 - math.exp(-k * 10)) / k)
-
-
 def test_bounds_are_kept():
-    line = followed(lambda t: 0.5 + 0.002 * t, looks=24, low=0.0, high=1.0)
-    assert line.relaxed(len(line) - 1, 1000.0, 0.0, slowing=0.0)[0][0] == 1.0
-    assert line.naive(5000, 500.0)["per step"][0] == 1.0
-
-
-def test_a_noisy_quantity_goes_part_of_the_way_to_its_line():
-    noisy = followed(lambda t: 1.0 + (0.5 if t == 390 else 0.0), slope=0.0, level=1.0)
-    value, _ = noisy.relaxed(len(noisy) - 1, 1.0, 0.0)
-    assert value[0] < 1.3 < noisy.last[0]
-
-
-def test_the_slope_is_that_of_the_last_quarter_and_the_naive_ones_of_the_last_third():
-    """Flat until the 30th of 41 looks, then a line: the last ten looks are the line alone."""
-    bent = followed(lambda t: 0.02 * max(0, t - 300), looks=41)
-    assert bent.slopes[-1][0] == pytest.approx(0.2) and bent.noises[-1][0] == pytest.approx(0.0, abs=1e-9)
-    assert bent.naive(500, 50.0)["per step"][0] < 2.0 + 0.02 * 100  # thirteen looks see the bend
-    assert bent.offsets[-1][0] == pytest.approx(0.0, abs=1e-9)
+    steep = followed(lambda t: 0.5 + 0.002 * t, looks=24, low=0.0, high=0.98)
+    assert steep.naive(5000, 500.0)["per step"][0] == 0.98
+    value, _ = Blend("preactivations", steep).at("10 %", 5000, 500.0)
+    assert value[0] == 0.98
 
 
 def test_what_goes_on_is_the_change_over_as_many_steps_back():
@@ -121,37 +98,95 @@ def test_what_goes_on_is_the_change_over_as_many_steps_back():
     assert curve.naive(800, 80.0)["goes on"][0] == pytest.approx(16 + 16)
 
 
-def test_noise_is_the_spread_around_the_line():
-    tracks = Tracks(["a"])
-    for t in range(20):
-        tracks.add(t, float(t), [t + (1.0 if t % 2 else -1.0)])
+def test_a_line_is_that_of_least_squares():
     x, y = np.arange(15.0, 20), np.array([15.0 + 1, 16 - 1, 17 + 1, 18 - 1, 19 + 1])
-    rest = y - np.polyval(np.polyfit(x, y, 1), x)
-    assert tracks.noises[-1][0] == pytest.approx(math.sqrt((rest**2).sum() / 3))
+    slope, spread, end = (float(v[0]) for v in line(x, y[:, None]))
+    fitted = np.polyfit(x, y, 1)
+    rest = y - np.polyval(fitted, x)
+    assert slope == pytest.approx(fitted[0]) and end == pytest.approx(np.polyval(fitted, 19) - y[-1])
+    assert spread == pytest.approx(math.sqrt((rest**2).sum() / 3))
+    assert [float(v[0]) for v in line(np.ones(4), y[:4, None])] == [0.0, 0.0, y[:4].mean() - y[3]]
 
 
 def test_the_lever_of_a_relaxing_slope():
     assert effective(3.0, 0.0) == 3.0 and effective(1e9, 2.0) == pytest.approx(0.5)
 
 
+# ---------------------------------------------------------------- the blend
+
+
+def parts_of(tracks, day, rest, law=None, climb=(0.0, 0.0), vital="gates"):
+    """The changes that a blend is made of, one by one, by weights that are 1 in one place."""
+    out = []
+    for i in range(9):
+        blend = Blend(vital, tracks)
+        blend.rows = {"end": (tuple(float(i == k) for k in range(9)), (1.0, 1.0))}
+        value, unit = blend.at("end", day, rest, law, climb)
+        out.append(float(value[0] - tracks.last[0]))
+    return out, float(unit[0])
+
+
+def test_the_parts_of_a_blend_are_what_they_are_called():
+    """A parabola, 41 looks ten steps apart at the rate 0.1: every part by hand, in float64."""
+    curve = followed(lambda t: (t / 400) ** 2 / 2, looks=41)
+    t, y = np.arange(0.0, 401, 10), (np.arange(0.0, 401, 10) / 400) ** 2 / 2
+    quarter = np.polyfit(t[-11:], y[-11:], 1)
+    lever = (1 - math.exp(-2 / 400 * 100)) * 400 / 2
+    (three, end, slope, before, mean, left, law, climb, again), unit = parts_of(
+        curve, 500, 20.0, np.array([0.07]), (0.5, 4.0)
+    )
+    assert three == pytest.approx(y[-3:].mean() - y[-1])
+    assert end == pytest.approx(np.polyval(quarter, 400) - y[-1])
+    assert slope == pytest.approx(quarter[0] * lever)
+    assert before == pytest.approx(y[-1] - y[-11])
+    assert mean == pytest.approx(y.mean() - y[-1])
+    assert left == pytest.approx(quarter[0] * lever * 20 / 60)
+    assert law == pytest.approx(0.07)
+    assert climb == pytest.approx(0.5 * 0.5 * 0.5) and again == pytest.approx(3 * climb)
+    rest = y[-11:] - np.polyval(quarter, t[-11:])
+    moves = np.abs(np.diff(y[-21:])).mean()
+    parts = ((rest**2).sum() / 9, (1 + 4 * 100 / 400) * moves**2, (0.5 * slope) ** 2, (0.3 * climb) ** 2)
+    assert unit == pytest.approx(math.sqrt(sum(parts)))
+
+
+def test_what_happened_before_is_carried_on_to_one_and_a_half_times_the_age():
+    line_ = followed(lambda t: t / 1000, looks=41)
+    assert parts_of(line_, 800, 0.0)[0][3] == pytest.approx(0.4)
+    assert parts_of(line_, 4000, 0.0)[0][3] == pytest.approx(0.6)
+    assert parts_of(line_, 435, 0.0)[0][3] == pytest.approx(0.035)  # between two looks
+
+
+def test_units_close_when_the_rate_climbs_beyond_what_the_network_has_known():
+    still = followed(lambda t: 0.4, low=0.0, high=1.0)
+    for vital, way in (("gates", -1), ("sparsity", 1)):
+        calm, _ = Blend(vital, still).at("end", 800, 1.0)
+        steep, unit = Blend(vital, still).at("end", 800, 1.0, None, (2.0, 1.0))
+        assert calm[0] == pytest.approx(0.4) and way * (steep[0] - 0.4) > 0.05 and unit[0] > 0.1
+    assert Blend("preactivations", still).at("end", 800, 1.0, None, (2.0, 1.0))[0][0] == pytest.approx(0.4)
+    assert Blend("attention", followed(lambda t: 0.01 * t)).at("end", 800, 1.0)[0][0] == pytest.approx(3.9)
+
+
+def test_a_law_that_is_silent_at_a_site_adds_nothing_there():
+    still = followed(lambda t: 0.4)
+    assert Blend("gates", still).at("10 %", 430, 1.0, np.array([math.nan]))[0][0] == pytest.approx(0.4)
+
+
+def test_a_climb_is_measured_against_the_highest_rate_so_far():
+    rates = np.array([1.0, 2.0, 8.0])
+    assert climb_of(rates, 1, 0.5, 4.0) == (0.0, 0.0)
+    assert climb_of(rates, 2, 0.5, 4.0) == pytest.approx((math.log(2), 0.0))
+    assert climb_of(rates, 2, 0.5, 1.0) == pytest.approx((math.log(8), math.log(2)))
+    assert climb_of(None, 2, 0.5, 1.0) == (0.0, 0.0)
+
+
 # ---------------------------------------------------------------- intervals
 
 
-def test_intervals_cover_what_they_say_on_a_random_walk():
-    """Conformal: the quantiles of past errors in units, whatever the unit is."""
-    rng = np.random.default_rng(0)
-    inside = []
-    for _ in range(60):
-        walk = np.cumsum(rng.normal(0, 1, 90))
-        tracks = Tracks(["a"])
-        for t in range(60):
-            tracks.add(10 * t, float(t), [walk[t]])
-        value, unit = tracks.relaxed(59, 14.75, 0.0)
-        wide = half_widths(past_errors(tracks, 0.25, 0.0), "25 %")[1]
-        inside.append(abs(value[0] - walk[74]) <= wide * unit[0])
-    assert 0.65 <= np.mean(inside) <= 0.97, np.mean(inside)
-
-
-def test_a_run_that_is_always_wrong_by_much_gets_wide_intervals():
-    calm, wild = half_widths(np.full(500, 0.1), "50 %"), half_widths(np.full(500, 9.0), "50 %")
-    assert calm[1] < 0.5 and wild[1] > 8.0 and wild[0] < wild[1]
+def test_intervals_are_those_of_the_corpus_moved_by_what_came_true():
+    assert half_widths("50 %", "gates", [], 0) == FITTED["gates"]["50 %"][1]
+    calm, wild = (half_widths("50 %", "gates", [ratio] * 50, 12) for ratio in (0.5, 3.0))
+    narrow, wide = FITTED["gates"]["50 %"][1]
+    assert calm == pytest.approx((0.75 * narrow, 0.75 * wide)) and wild == pytest.approx((2 * narrow, 2 * wide))
+    assert half_widths("50 %", "gates", [100.0] * 50, 10**6)[1] == pytest.approx(4 * wide, rel=1e-3)
+    mixed = half_widths("50 %", "gates", [0.5] * 70 + [2.0] * 30, 12)  # the 80 % quantile counts
+    assert mixed == pytest.approx((1.5 * narrow, 1.5 * wide))

@@ -221,6 +221,8 @@ RISING = [0.001 + 0.02 * i for i in range(4)]  # as the gradients say: 0.1 · 10
         (chain([-0.01, 0.01, 0.03, 0.05]), "not positive and rising"),
         (chain([0.05, 0.06, 0.05, 0.07]), "not positive and rising"),
         (chain(RISING, loss=0.21), "not below its resting value"),
+        (chain(RISING, loss=0.2), "not below its resting value"),
+        ([*chain(RISING)[:3], *chain(RISING, loss=0.21)[3:]], "not below its resting value"),
         (chain([0.001 + 0.1 * i for i in range(4)]), "of what the gradients say"),
         (chain([0.001 + 0.001 * i for i in range(4)]), "of what the gradients say"),
     ],
@@ -235,6 +237,22 @@ def test_the_chains_law_speaks_where_its_evidence_is_there_and_momentum_counts()
     fast = told(chain([0.001 + 0.04 * i for i in range(4)]), momentum=0.5)
     assert fast.known  # twice the speed is what half a momentum makes of the same gradients
     assert not told(chain(RISING, grads=(0.3, 0.3)), momentum=0.0).known
+
+
+def test_a_schedule_stretches_date_and_interval_of_the_chains_law_alike():
+    """Half the learning rate from here on: everything that is left takes twice as long."""
+    history = chain(RISING)
+    taus, now = [0.1 * s.step for s in history], history[-1].step
+    plain, slow = (forecast_escape(history, taus, when=lambda r, k=k: now + k * r / 0.1, lr=0.1) for k in (1, 2))
+    for name in ("step", "low", "high"):
+        assert getattr(slow, name) - now == pytest.approx(2 * (getattr(plain, name) - now)), name
+
+
+def test_only_forecasts_of_this_plateau_count_as_having_receded():
+    first = outlook(4.0)
+    for rest, known in ((first.rest * 1.01, False), (first.rest * 1.05, True), (first.rest * 0.5, True)):
+        expired = [replace(first, at=first.at - 100 * i, high=first.at - 10.0, rest=rest) for i in range(1, 4)]
+        assert outlook(4.0, earlier=expired).known == known, rest
 
 
 def test_decay_that_holds_the_layers_down_silences_the_chains_law():

@@ -149,3 +149,22 @@ def test_the_copy_never_touches_the_users_scheduler_or_generators():
 def test_fractions_of_a_step_and_steps_beyond_the_plan_count():
     plan = RatePlan(step=4, lr=np.array([[1.0], [3.0]]), gain=(1.0,), decay=(0.5,))
     assert plan.rates(4, 4.5)[0] == 0.5 and plan.rates(4, 8)[0] == 1 + 3 * 3 and plan.decays(5, 6)[0] == 1.5
+
+
+def test_a_plan_says_by_which_step_so_much_rate_is_spent():
+    plan = RatePlan(step=10, lr=np.array([[0.1], [0.3], [0.2]]), gain=(1.0,), decay=(0.0,))
+    assert [plan.when(rate) for rate in (0.05, 0.1, 0.25, 0.6, 0.7)] == pytest.approx([10.5, 11, 11.5, 13, 13.5])
+    dead = RatePlan(step=10, lr=np.array([[0.1], [0.0]]), gain=(1.0,), decay=(0.0,))
+    assert dead.when(0.2) == math.inf
+
+
+def test_a_step_of_the_scheduler_every_fourth_step_is_planned_four_times():
+    opt = torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=1.0)
+    scheduler = lrs.ExponentialLR(opt, 0.5)
+    future = FutureRates(opt, scheduler, total_steps=40)
+    for step in range(9):
+        if step and step % 4 == 0:
+            opt.step()
+            scheduler.step()
+        plan = future.plan(opt, step, (1.0,), (0.0,))
+    assert plan.lr[:12, 0].tolist() == [0.25] * 4 + [0.125] * 4 + [0.0625] * 4

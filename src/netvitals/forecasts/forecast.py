@@ -23,7 +23,7 @@ class Forecast:
         value: the number; for an event the step. NaN where it is refused.
         interval50: holds the truth half of the time.
         interval80: holds it four times in five.
-        method: what made it: a law by its name, ``relaxation``, ``statistics``.
+        method: what made it: a law by its name, ``relaxation``, ``statistics``, ``lines``, ``unchanged``.
         horizon: the kind of date: ``10 %`` … ``100 %`` of what has passed, ``end``, or ``event``.
         conditions: what the law takes for granted, and what was found of it on this network.
         refused: why there is none, in words; empty where there is one.

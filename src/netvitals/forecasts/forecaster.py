@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any, NamedTuple
@@ -11,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from netvitals.capture import StepColumns
-from netvitals.forecasts.calibration import half_widths, past_errors
-from netvitals.forecasts.danger import Danger
+from netvitals.forecasts.blend import Blend, climb_of, half_widths
+from netvitals.forecasts.danger import MEAN, Danger
 from netvitals.forecasts.forecast import Forecast
-from netvitals.forecasts.gate_paths import LAW, GatePaths, turning
+from netvitals.forecasts.gate_paths import GatePaths, turning
 from netvitals.forecasts.plateaus import LAYOUTS, PlateauWatch
 from netvitals.forecasts.scoring import MethodScore, Score, Tally, score
 from netvitals.forecasts.tracks import LEAST, Tracks
@@ -26,27 +27,25 @@ FORCES = 8  # readings of a force that its error is taken over
 DAYS = 6  # on which a method must have been scored before it can be demoted
 SITES = 64  # of a quantity, at most
 RECENT = 40  # looks that the truth of a day is read from
+REMEMBERED = 200  # errors of a quantity that its intervals are moved by
 
 
 class Followed(NamedTuple):
-    """A metric that is forecast: its bounds, the method's name, whether only the whole model counts, and what is
-    believed of its slope and of its last reading."""
+    """A metric that is forecast: the method's name, its bounds, and whether only the whole model counts."""
 
     method: str
     low: float = -math.inf
     high: float = math.inf
     pooled: bool = False
-    slope: float = 1.0
-    level: float = 0.0
 
 
 FOLLOWED: Mapping[tuple[str, str], Followed] = {
     ("gates", "density@"): Followed("relaxation", 0.0, 1.0),
     ("preactivations", "preact_drift"): Followed("statistics"),
     ("sparsity", "hard"): Followed("statistics", 0.0, 1.0),
-    ("stream", "rms"): Followed("statistics", 0.0),
-    ("gradients", "grad_norm"): Followed("statistics", 0.0, pooled=True, slope=0.1, level=0.5),
-    ("attention", "max_logit"): Followed("statistics", slope=0.3, level=0.5),
+    ("stream", "rms"): Followed("lines", 0.0),
+    ("gradients", "grad_norm"): Followed("statistics", 0.0, pooled=True),
+    ("attention", "max_logit"): Followed("unchanged"),
 }
 
 
@@ -83,6 +82,8 @@ class Forecaster:
         self._events: list[Forecast] = []  # that have not come
         self._count = count()
         self._tallies: dict[str, dict[str, Tally]] = {}  # by quantity and horizon
+        self._ratios: dict[str, deque[float]] = {}  # |error| over half the 80 % interval, by quantity
+        self._first_rate = self._peak = 0.0  # learning rates at the looks
         self._looks = 0
         self._calm: dict[str, str] = {}
         self._known: dict[Any, Any] = {}  # places by layout of columns
@@ -100,7 +101,8 @@ class Forecaster:
         out = []
         for step, loss in zip(steps, values):
             rate = math.nan if self._plan is None else self._rate_at(int(step))
-            if self.danger.add(int(step), float(loss), rate):
+            later = math.nan if self._plan is None else self._rate_at(int(step) + MEAN)
+            if self.danger.add(int(step), float(loss), rate, later):
                 out.append(self.danger.forecast(int(step), dict(self._calm)))
         self.plateaus.losses(steps, values)
         self.made += out
@@ -125,6 +127,8 @@ class Forecaster:
         out = self.plateaus.observe(columns, self._plan, self._tau)
         if self._looks >= LEAST + 2 and step >= self._next:
             self._next = max(step + 1, step * AGAIN)
+            if self._plan is not None:
+                self.danger.plan(step, self._plan.lr[:, 0])
             for key, tracks in self._tracks.items():
                 out += self._forecast(key, tracks)
         self.made += out
@@ -136,6 +140,9 @@ class Forecaster:
             spent = 1.0 * (step - self._step) if self._plan is None else float(self._plan.rates(self._step, step)[0])
             self._tau += spent
         self._step, self._plan = step, self._plan_of(step) or self._plan
+        if self._plan is not None:
+            rate = self._rate_at(step)
+            self._first_rate, self._peak = self._first_rate or rate, max(self._peak, rate)
 
     def _rate_at(self, step: int) -> float:
         assert self._plan is not None
@@ -147,9 +154,7 @@ class Forecaster:
         if tracks is None:
             kind = _followed(*key)
             assert kind is not None
-            tracks = self._tracks[key] = Tracks(
-                list(values)[:SITES], kind.low, kind.high, slope=kind.slope, level=kind.level
-            )
+            tracks = self._tracks[key] = Tracks(list(values)[:SITES], kind.low, kind.high)
             if key[0] == "gates" and self._gates is None:
                 self._gates = GatePaths(float(key[1].partition("@")[2]))
         tracks.add(step, self._tau, [values.get(s, math.nan) for s in tracks.sites])
@@ -203,25 +208,28 @@ class Forecaster:
         decay = 0.0 if self._plan is None else float(self._plan.decay[0])
         rests = {name: self._rest(step, day) for name, day in days.items()}
         law = self._law(key, tracks, days, rests, decay)
-        verdicts = self._verdicts(quantity)
+        verdicts, blend = self._verdicts(quantity), Blend(key[0], tracks)
+        ratios, ahead = self._ratios.get(quantity, ()), None if self._plan is None else self._plan.lr[:, 0]
+        judged = len({day for tally in self._tallies.get(quantity, {}).values() for day in tally.days})
         out = []
         for name, day in days.items():
             verdict = verdicts.get(name)
-            value, unit = tracks.relaxed(len(tracks) - 1, rests[name], decay)
-            share = (day - step) / max(1, step - begun)
-            narrow, wide = half_widths(past_errors(tracks, share, decay), name)
+            moved = np.array([law[s][0][name] if s in law else math.nan for s in tracks.sites]) if law else None
+            value, unit = blend.at(
+                name, day, rests[name], moved, climb_of(ahead, day - step, self._first_rate, self._peak)
+            )
+            narrow, wide = half_widths(name, key[0], ratios, judged)
             naive = tracks.naive(day, tracks.taus[-1] + rests[name])
+            if kind.method == "lines":
+                value = 0.5 * (naive["per step"] + naive["per learning rate"])
             for i, site in enumerate(tracks.sites):
                 conditions: dict[str, str] = {}
                 if key == ("preactivations", "preact_drift"):
                     conditions |= self._force(site)
                 expected = float(value[i])
-                if (found := law.get(site)) is not None:
-                    change, turns = found
-                    moved = float(tracks.last[i]) + change[name]
-                    expected = float(np.clip((1 - LAW) * expected + LAW * moved, kind.low, kind.high))
-                    conditions |= turns
-                if verdict is not None and verdict.demoted:
+                if site in law:
+                    conditions |= law[site][1]
+                if verdict is not None and verdict.demoted and verdict.best_naive != kind.method:
                     expected = float(naive[verdict.best_naive][i])
                     conditions["demoted"] = (
                         f"{verdict.skill:+.2f} against '{verdict.best_naive}', which is told instead"
@@ -303,8 +311,11 @@ class Forecaster:
 
     def _keep(self, found: Score) -> None:
         self.scores.append(found)
-        tallies = self._tallies.setdefault(found.forecast.quantity, {})
-        tallies.setdefault(found.forecast.horizon, Tally()).add(found)
+        f = found.forecast
+        if not f.is_event:
+            half = max(f.interval80[1] - f.value, f.value - f.interval80[0], 1e-12)
+            self._ratios.setdefault(f.quantity, deque(maxlen=REMEMBERED)).append(found.error / half)
+        self._tallies.setdefault(f.quantity, {}).setdefault(f.horizon, Tally()).add(found)
 
     def _wait_for(self, made: Iterable[Forecast]) -> None:
         for forecast in made:

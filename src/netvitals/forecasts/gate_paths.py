@@ -1,4 +1,4 @@
-"""Gate density of every site on coming days, as the law of its channels has it: a quarter of what is forecast."""
+"""Gate density of every site on coming days, as the law of its channels has it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy as np
 from netvitals.capture import StepColumns
 from netvitals.gates.relaxation import empirical, relax, turning_point
 
-LAW = 0.25  # share of the channels' law in the forecast, chosen on the tuning families
 KEPT = 64  # looks whose channels are remembered
 
 

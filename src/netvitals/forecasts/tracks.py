@@ -1,11 +1,7 @@
-r"""One metric at all its sites, look by look, in two clocks: steps, and the learning rate spent.
+"""One metric at all its sites, look by look, in two clocks: steps, and the learning rate spent.
 
-Of every look the level and the slope of the quarter of the looks up to it are kept, by least squares in
-$\tau=\sum_t\eta_t$ (when somebody asks: many looks at once cost little more than one); from them the forecast
-
-$$y(\tau+\Delta) = y(\tau) + b\,\frac{1-e^{-k\Delta}}{k},\qquad k=\bar\lambda+\frac{a}{\tau},$$
-
-a slope that relaxes: weights under decay forget at the rate λ, and what training does slows down as it goes on.
+The forecasts without a law that every method has to beat are made of it here; :mod:`netvitals.forecasts.blend` makes
+the others.
 """
 
 from __future__ import annotations
@@ -17,8 +13,6 @@ from typing import Any
 import numpy as np
 
 LEAST = 6  # looks before anything is said
-WINDOW = 4  # the slope is that of the last quarter of the looks
-SLOWING = 4.0  # a: chosen on the tuning families of the corpus
 KEPT = 512  # looks that are remembered: the last half of them whole, the past thinned out
 THIRD = 3  # naive slopes look at the last third
 
@@ -47,8 +41,6 @@ class Tracks:
         sites: their names.
         low: no value is below.
         high: no value is above.
-        slope: share of the slope that is believed; less than 1 where readings are mostly noise.
-        level: share of the way from the last reading to the line that is gone, for the same reason.
 
     >>> found = Tracks(["a"])
     >>> for t in range(8):
@@ -57,22 +49,11 @@ class Tracks:
     [4.5, 7.0, 7.0, 7.0]
     """
 
-    def __init__(
-        self,
-        sites: Sequence[str],
-        low: float = -math.inf,
-        high: float = math.inf,
-        *,
-        slope: float = 1.0,
-        level: float = 0.0,
-    ) -> None:
-        self.sites, self.low, self.high, self.slope, self.level = list(sites), low, high, slope, level
+    def __init__(self, sites: Sequence[str], low: float = -math.inf, high: float = math.inf) -> None:
+        self.sites, self.low, self.high = list(sites), low, high
         self.steps: list[int] = []
         self.taus: list[float] = []
         self.values: list[np.ndarray] = []
-        self._slopes: list[np.ndarray] = []  # of the looks that have been fitted
-        self._noises: list[np.ndarray] = []
-        self._offsets: list[np.ndarray] = []
         self._recent: tuple[int, np.ndarray, np.ndarray] | None = None  # slopes of the last third, as of a step
 
     def add(self, step: int, tau: float, values: Sequence[float] | np.ndarray) -> None:
@@ -80,42 +61,7 @@ class Tracks:
         self.steps.append(step)
         self.taus.append(tau)
         self.values.append(np.asarray(values, dtype=np.float64))
-        if len(self.steps) > KEPT:
-            self._fit()
-            thin(KEPT, self._offsets, self.steps, self.taus, self.values, self._slopes, self._noises)
-
-    @property
-    def slopes(self) -> list[np.ndarray]:
-        """Per unit of learning rate, at each look."""
-        self._fit()
-        return self._slopes
-
-    @property
-    def noises(self) -> list[np.ndarray]:
-        """Spread of a reading around its line, at each look."""
-        self._fit()
-        return self._noises
-
-    @property
-    def offsets(self) -> list[np.ndarray]:
-        """Of the line from the last reading, at each look."""
-        self._fit()
-        return self._offsets
-
-    def _fit(self) -> None:
-        """Lines of the looks that have none yet, those of equal width together."""
-        looks = np.arange(len(self._slopes), len(self.steps))
-        if not len(looks):
-            return
-        first = max(0, int(looks[0]) - max(3, int(looks[-1]) // WINDOW))  # no line reaches further back
-        tau, values = np.array(self.taus[first:]), np.array(self.values[first:])
-        widths = np.minimum(np.maximum(3, looks // WINDOW), looks)
-        for width in np.unique(widths):
-            at = looks[widths == width, None] + np.arange(-width, 1) - first
-            slope, noise, offset = _lines(tau[at], values[at])
-            self._slopes.extend(slope)
-            self._noises.extend(noise)
-            self._offsets.extend(offset)
+        thin(KEPT, self.steps, self.taus, self.values)
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -123,37 +69,6 @@ class Tracks:
     @property
     def last(self) -> np.ndarray:
         return self.values[-1]
-
-    def _line(self, width: int, clock: Sequence[float]) -> np.ndarray:
-        """Slope in ``clock`` of the last ``width`` + 1 looks, by site."""
-        x, y = np.array(clock[-width - 1 :], dtype=float), np.array(self.values[-width - 1 :])
-        return _lines(x[None], y[None])[0][0]
-
-    def relaxed(
-        self, look: int | np.ndarray, dtau: float | np.ndarray, decay: float, slowing: float = SLOWING
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """The forecast from a look, ``dtau`` of learning rate later; and the size of error it is measured in.
-
-        Args:
-            look: index of the look, or of several.
-            dtau: learning rate between it and the day.
-            decay: λ, what a unit of learning rate takes of a weight.
-            slowing: a.
-
-        Returns:
-            Values and units, one a site; with several looks, a row for each.
-        """
-        self._fit()
-        looks, dtau = np.atleast_1d(look), np.atleast_1d(dtau)
-        slope, offset, noise, value = (
-            np.array([rows[i] for i in looks]) for rows in (self._slopes, self._offsets, self._noises, self.values)
-        )
-        spent = np.array([self.taus[i] - self.taus[0] for i in looks])
-        levers = [effective(d, decay + slowing / t if t > 0 else math.inf) for d, t in zip(dtau, spent)]
-        moved = self.slope * slope * np.array(levers)[:, None] + self.level * offset
-        unit = np.hypot(0.5 * np.abs(slope) * np.minimum(dtau, np.maximum(spent, 0.0))[:, None], noise)
-        found, unit = np.clip(value + moved, self.low, self.high), np.maximum(unit, 1e-12)
-        return (found, unit) if np.ndim(look) else (found[0], unit[0])
 
     def naive(self, for_step: float, tau: float) -> Mapping[str, np.ndarray]:
         """What is said without a law, for a day: the best of these is what a method has to beat.
@@ -171,7 +86,7 @@ class Tracks:
         before = self.steps[-1] - self.steps[back]
         width = max(3, (len(self.steps) - 1) // THIRD)
         if self._recent is None or self._recent[0] != self.steps[-1]:  # asked for day after day
-            self._recent = self.steps[-1], self._line(width, self.steps), self._line(width, self.taus)
+            self._recent = self.steps[-1], self._slope(width, self.steps), self._slope(width, self.taus)
         _, per_step, per_rate = self._recent
         found = {
             "unchanged": now,
@@ -181,20 +96,33 @@ class Tracks:
         }
         return {name: np.clip(values, self.low, self.high) for name, values in found.items()}
 
+    def _slope(self, width: int, clock: Sequence[float]) -> np.ndarray:
+        """Slope in ``clock`` of the last ``width`` + 1 looks, by site."""
+        return line(np.array(clock[-width - 1 :], dtype=float), np.array(self.values[-width - 1 :]))[0]
 
-def _lines(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Least squares over windows, (windows, looks) against (windows, looks, sites): slopes, spreads around the lines,
-    and how far each line's end is from the last value; of fewer than three looks, or where no time passes, no slope."""
-    last, looks = x[:, -1], x.shape[1]
-    middle = y.mean(1)
-    end = last - x.mean(1)
-    x = (x - x.mean(1, keepdims=True))[..., None]
-    total = (x * x).sum(1)
-    known = (total > 0) & (looks >= 3)
-    slope = np.where(known, (x * y).sum(1) / np.where(known, total, 1.0), 0.0)
-    rest = y - middle[:, None] - slope[:, None] * x
-    noise = np.where(known, np.sqrt((rest**2).sum(1) / max(1, looks - 2)), 0.0)
-    return slope, noise, middle + slope * end[:, None] - y[:, -1]
+
+def line(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Least squares of looks × sites over a clock.
+
+    Args:
+        x: the clock at each look.
+        y: values, looks × sites.
+
+    Returns:
+        By site: the slope, the spread around the line, and how far its end is from the last value; of fewer than three
+        looks, or where no time passes, there is no slope.
+
+    >>> [v.round(3).tolist() for v in line(np.arange(4.0), np.array([[0.0], [1.0], [2.0], [3.0]]))]
+    [[1.0], [0.0], [0.0]]
+    """
+    middle, end = y.mean(0), x[-1] - x.mean()
+    x = x - x.mean()
+    total = float((x * x).sum())
+    if len(x) < 3 or total <= 0:
+        return np.zeros(y.shape[1]), np.zeros(y.shape[1]), middle - y[-1]
+    slope = x @ y / total
+    rest = y - middle - np.outer(x, slope)
+    return slope, np.sqrt((rest**2).sum(0) / max(1, len(x) - 2)), middle + slope * end - y[-1]
 
 
 def effective(dtau: float, rate: float) -> float:
