@@ -175,7 +175,7 @@ class ExampleTape(Tape):
                     )
                 leaves[name] = torch.zeros_like(out, requires_grad=True)
                 sources[name] = source_of(call, args[0].detach(), out.shape, b)
-                return out + leaves[name]
+                return _added(out, leaves[name])
 
             return hook
 
@@ -325,3 +325,13 @@ def why_not(products: Products, tape: ExampleTape, seed: int) -> str:
     if examples_interact(products, tape, seed):
         return "examples see each other, in the network or in the loss, or do not lie in the first dimension"
     return ""
+
+
+def _added(out: Tensor, leaf: Tensor) -> Tensor:
+    """out + leaf, as out lies in memory: a plain sum forgets the strides of dimensions of one (channels last)."""
+    total = out + leaf
+    if total.stride() == out.stride():
+        return total
+    order = sorted(range(out.ndim), key=lambda d: (-out.stride(d), out.shape[d] == 1))
+    back = sorted(range(out.ndim), key=order.__getitem__)
+    return (out.permute(order) + leaf.permute(order)).permute(back)
