@@ -34,7 +34,7 @@ def test_the_forecasts_figures_are_those_of_their_page():
     for figure, here in (("1.7 % (15 of 23 plateaus)", "15 of 23 plateaus"), ("88 %", "hold 88 %"), ("(52 %)", "52 %")):
         assert figure in page and here in told
     assert "3 of 39 (8 %)" in page and "8 % false alarms (3 of 39)" in told
-    assert "+0.03, +0.15, +0.23, +0.39 (" in page and "3, 15, 23 and 39 %" in told
+    assert "+0.06, +0.11, +0.02, +0.04 (" in page and "6, 11, 2 and 4 %" in told
 
 
 def test_every_place_to_go_next_is_there():

@@ -116,3 +116,17 @@ def test_intervals_widen_on_a_run_whose_forecasts_are_further_off_than_the_corpu
     found = fed(lambda t: jumps[t] + 0.001 * math.sin(t), looks=200)
     late = [s for s in found.scores if s.forecast.made_at > 1200]
     assert late and np.mean([s.covered80 for s in late]) > 0.5
+
+
+@pytest.mark.parametrize(("top", "silent"), [(0.015, False), (0.08, True)])
+def test_nothing_is_said_of_open_shares_for_rates_that_the_run_has_never_known(top, silent):
+    """A rate that will climb eightfold: the days after it are refused with the reason; half as much again is told."""
+    rates = np.array([[0.01 if t < 500 else top] for t in range(801)])
+    plan = lambda step: RatePlan(step=step, lr=rates[step:], gain=(1.0,), decay=(0.0,), end=800)
+    found = fed(lambda t: 0.5 + 0.0002 * t, looks=40, plan_of=plan)
+    ends = [f for f in found.made if f.quantity == "sparsity/hard" and f.horizon == "end"]
+    near = [f for f in found.made if f.quantity == "sparsity/hard" and f.for_step < 500]
+    assert ends and near and all(f.known for f in near)
+    assert all((not f.known) == silent for f in ends if f.made_at < 450)
+    if silent:
+        assert "climbs to 8 times the highest that this run has known" in str(ends[0])

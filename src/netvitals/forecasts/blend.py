@@ -6,7 +6,7 @@ the end of the line through the last quarter; along its slope per step, which fa
 times the share of the learning rate that is still to be spent; as it went before; to the mean of all readings. Gate
 density has the law of its channels besides (:mod:`netvitals.forecasts.gate_paths`), and, with sparsity, what a learning
 rate does that climbs beyond all that the network has known: units close, in proportion to $d(1-d)$ of the open share
-$d$, to $\ln\eta/\eta_{max}$, and to how far the rate has climbed before.
+$d$, to $\ln\eta/\eta_{max}$, and to how far the rate has climbed before; beyond twice the known rate nothing is said.
 
 Half widths of intervals are quantiles of the errors on the same families, each left out of the fit in its turn and all
 of them counting alike, in units of what was seen at the time: the spread around the line, the mean step from look to
@@ -26,6 +26,7 @@ QUARTER, HALF = 4, 2  # parts of the looks that lines and steps are taken from
 FADING = 2.0  # a slope per step fades by this over the age of the run
 BEYOND = 1.5  # what happened before is carried on to this multiple of the age at most
 ROSE = 3.0  # ln of the climb so far that counts
+KNOWN = 2.0  # a rate may climb to this multiple of the highest so far; what it does beyond differs from net to net
 PRIOR = 12  # days of a run's own that weigh as much as the corpus
 SMALLEST, LARGEST = 0.3, 4.0  # factor on the intervals that a run's own errors can ask for
 
@@ -193,6 +194,23 @@ def climb_of(rates: np.ndarray | None, ahead: float, first: float, peak: float) 
         return 0.0, 0.0
     now, most = float(rates[0]), float(rates[: int(ahead) + 1].max())
     return max(0.0, math.log(max(most, 1e-300) / peak)), max(0.0, math.log(now / first)) if now >= 0.999 * peak else 0.0
+
+
+def unknown_rate(vital: str, climb: float) -> str:
+    """Why nothing is said of open shares on a day, empty where something is: the rate climbs far beyond what was seen.
+
+    What such a rate does to the gates of one network it does not do to those of another.
+
+    Args:
+        vital: of the quantity.
+        climb: ln of the highest rate until then over the highest so far.
+
+    >>> unknown_rate("gates", 0.1), unknown_rate("gates", math.log(8))
+    ('', 'the learning rate climbs to 8 times the highest that this run has known')
+    """
+    if vital not in ("gates", "sparsity") or climb <= math.log(KNOWN):
+        return ""
+    return f"the learning rate climbs to {math.exp(climb):.2g} times the highest that this run has known"
 
 
 def half_widths(horizon: str, vital: str, ratios: Sequence[float], days: int) -> tuple[float, float]:

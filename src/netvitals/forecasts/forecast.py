@@ -88,3 +88,21 @@ class Forecast:
         for key in ("conditions", "naive"):
             values[key] = dict(values.get(key) or {})
         return cls(**values)
+
+
+def refusal(quantity: str, step: int, day: int, method: str, horizon: str, why: str) -> Forecast:
+    """No forecast, and the reason.
+
+    Args:
+        quantity: of which nothing is said.
+        step: now.
+        day: for which nothing is said.
+        method: that keeps silent.
+        horizon: of the day.
+        why: the reason.
+
+    >>> print(refusal("gates/density", 10, 20, "blend", "end", "nobody knows"))
+    gates/density at model: no forecast at step 10: nobody knows
+    """
+    named = {"quantity": quantity, "site": "model", "method": method, "horizon": horizon, "refused": why}
+    return Forecast(made_at=step, for_step=day, **named)

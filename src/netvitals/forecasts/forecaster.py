@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from netvitals.capture import StepColumns
-from netvitals.forecasts.blend import Blend, climb_of, half_widths
+from netvitals.forecasts.blend import Blend, climb_of, half_widths, unknown_rate
 from netvitals.forecasts.danger import MEAN, Danger
-from netvitals.forecasts.forecast import Forecast
+from netvitals.forecasts.forecast import Forecast, refusal
 from netvitals.forecasts.gate_paths import GatePaths, turning
 from netvitals.forecasts.plateaus import LAYOUTS, PlateauWatch
 from netvitals.forecasts.scoring import MethodScore, Score, Tally, score
@@ -215,9 +215,11 @@ class Forecaster:
         for name, day in days.items():
             verdict = verdicts.get(name)
             moved = np.array([law[s][0][name] if s in law else math.nan for s in tracks.sites]) if law else None
-            value, unit = blend.at(
-                name, day, rests[name], moved, climb_of(ahead, day - step, self._first_rate, self._peak)
-            )
+            climb = climb_of(ahead, day - step, self._first_rate, self._peak)
+            if why := unknown_rate(key[0], climb[0]):
+                out.append(refusal(quantity, step, round(day), kind.method, name, why))
+                continue
+            value, unit = blend.at(name, day, rests[name], moved, climb)
             narrow, wide = half_widths(name, key[0], ratios, judged)
             naive = tracks.naive(day, tracks.taus[-1] + rests[name])
             if kind.method == "lines":

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from netvitals.capture import StepColumns
-from netvitals.forecasts.forecast import Forecast
+from netvitals.forecasts.forecast import Forecast, refusal
 from netvitals.forecasts.tracks import KEPT, thin
 from netvitals.optim.schedules import RatePlan
 from netvitals.saddle.measure.growth import measure_growth, rate_left
@@ -141,17 +141,7 @@ class PlateauWatch:
         if plain == self._why:
             return []
         self._why = plain
-        return [
-            Forecast(
-                quantity="plateau/drop@0.5",
-                site="model",
-                made_at=step,
-                for_step=step,
-                method="loss alone",
-                horizon="event",
-                refused=why,
-            )
-        ]
+        return [refusal("plateau/drop@0.5", step, step, "loss alone", "event", why)]
 
 
 def first_below(
