@@ -26,7 +26,7 @@ from netvitals.lab import clinic
 
 ROOT = Path(__file__).parents[1]
 ROWS = ROOT / "build" / "clinic.jsonl"
-FIRST_SEED = 300  # seeds of the test set; the tuning set has 0 to 9, earlier test sets had 100 to 104 and 200 to 204
+FIRST_SEED = 400  # of the test set; the tuning set has 0 to 9, earlier test sets had 100, 200 and 300 to 304
 SEEDS = {"moderate": 5, "mild": 1, "gross": 1}
 SIZE = 1
 
