@@ -10,11 +10,11 @@ from typing import Any
 from netvitals.lab import clinic
 
 Row = dict[str, Any]
-CHANGED = """Three test sets came before, and what they showed was mended on the tuning set and on networks of a third size
-at its seeds (five or nine hidden layers, other widths and activations). The seeds above are fresh, but the diseases and the
-networks are those of the earlier test sets, whose faults were known: read the shares above with that in mind. On the
-networks of the third size, with most of the changes in place, the cause came first in 155 of 162 sick runs. The other
-tools were run beside the third set, at seed 300.
+CHANGED = """Three test sets came before, and what they showed was mended on the tuning set and on networks of a third
+size at its seeds (five or nine hidden layers, other widths and activations). The seeds above are fresh, but the
+diseases and the networks are those of the earlier test sets, whose faults were known: read the shares above with that
+in mind. On the networks of the third size, with most of the changes in place, the cause came first in 155 of 162 sick
+runs. The other tools were run beside the third set, at seed 300.
 
 The third (seeds 300 to 304) had caught 270 of 270 sick runs with the cause first in all of them, and mended 218 of 225,
 but been quiet on 163 of 167 healthy ones only. Three of the false alarms were dead experts of the mixture. Networks of
