@@ -5,7 +5,8 @@
 Every variant trains its own copy of the same model. The variants take turns, in another order every round, and every
 turn is set against the two bare turns around its round, so that what else the machine does falls on all of them alike.
 The median of these ratios is reported, and their mean, to which rare costly looks contribute. CPU time of the process
-is counted: a tool that works in a thread of its own does not hide it. Peers that are not installed are left out.
+is counted: a tool that works in a thread of its own does not hide it. Peers that are not installed are left out. What
+costs a few per cent, ``every=50``, is measured before the peers are loaded, whose threads and code cost the next few.
 netvitals has all its vital signs on and writes its run to disk.
 """
 
@@ -168,34 +169,43 @@ class Racer:
 def race(name: str, rounds: int) -> dict[str, list[float]]:
     """Ratios to the bare step, one a round, of every variant on one model."""
     with tempfile.TemporaryDirectory() as folder:
-        racers: dict[str, Racer] = {}
         steps = LARGE.get(name, TURN)
-        chosen = {v: VARIANTS[v] for v in ("bare", EVERY)} if name in LARGE else VARIANTS
-        for variant, attach in chosen.items():
+        chosen = [EVERY] if name in LARGE else [v for v in VARIANTS if v != "bare"]
+
+        def racer(variant: str) -> Racer | None:
             place = os.path.join(folder, variant.replace(" ", "-"))
             os.makedirs(place)
             try:
                 with quiet():
-                    racer = Racer(MODELS[name], attach, place)
-                    racer.run(WARM_UP if name not in LARGE else steps)
-                racers[variant] = racer
+                    made = Racer(MODELS[name], VARIANTS[variant], place)
+                    made.run(WARM_UP if name not in LARGE else steps)
+                return made
             except Exception as error:  # a peer that is missing or broken must not stop the others
                 print(f"  {variant}: left out ({type(error).__name__}: {str(error)[:100]})")
-        alone = racers.pop("bare")
-        ratios: dict[str, list[float]] = {variant: [] for variant in racers}
+                return None
+
+        alone = racer("bare")
+        assert alone is not None
+        racers = {SMALL: found} if SMALL in chosen and (found := racer(SMALL)) else {}
+        ratios: dict[str, list[float]] = {variant: [] for variant in chosen}
+        with quiet():
+            before = alone.run(steps)
+            for _ in range(FINE * rounds if racers else 0):  # before peers bring their threads into the process
+                t, after = racers[SMALL].run(TURN), alone.run(TURN)
+                ratios[SMALL].append(t / ((before + after) / 2))
+                before = after
+        racers |= {v: found for v in chosen if v not in racers and (found := racer(v))}
+        others = [v for v in racers if v != SMALL]
         order = random.Random(0)
         with quiet():
             before = alone.run(steps)
             for _ in range(rounds):
-                turns = {variant: racers[variant].run(steps) for variant in order.sample(list(racers), len(racers))}
+                turns = {variant: racers[variant].run(steps) for variant in order.sample(others, len(others))}
                 after = alone.run(steps)
                 for variant, t in turns.items():
                     ratios[variant].append(t / ((before + after) / 2))
                 before = after
-                for _ in range(FINE if SMALL in racers else 0):
-                    t, after = racers[SMALL].run(TURN), alone.run(TURN)
-                    ratios[SMALL].append(t / ((before + after) / 2))
-                    before = after
+        ratios = {variant: found for variant, found in ratios.items() if found}
         for racer in racers.values():
             with quiet(), contextlib.suppress(Exception):
                 racer.stop()
