@@ -104,5 +104,6 @@ def refusal(quantity: str, step: int, day: int, method: str, horizon: str, why: 
     >>> print(refusal("gates/density", 10, 20, "blend", "end", "nobody knows"))
     gates/density at model: no forecast at step 10: nobody knows
     """
-    named = {"quantity": quantity, "site": "model", "method": method, "horizon": horizon, "refused": why}
-    return Forecast(made_at=step, for_step=day, **named)
+    return Forecast(
+        quantity=quantity, site="model", made_at=step, for_step=day, method=method, horizon=horizon, refused=why
+    )

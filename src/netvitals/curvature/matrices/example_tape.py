@@ -332,6 +332,7 @@ def _added(out: Tensor, leaf: Tensor) -> Tensor:
     total = out + leaf
     if total.stride() == out.stride():
         return total
-    order = sorted(range(out.ndim), key=lambda d: (-out.stride(d), out.shape[d] == 1))
+    strides = out.stride()
+    order = sorted(range(out.ndim), key=lambda d: (-strides[d], out.shape[d] == 1))
     back = sorted(range(out.ndim), key=order.__getitem__)
     return (out.permute(order) + leaf.permute(order)).permute(back)
