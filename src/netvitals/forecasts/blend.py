@@ -205,6 +205,9 @@ def unknown_rate(vital: str, climb: float) -> str:
         vital: of the quantity.
         climb: ln of the highest rate until then over the highest so far.
 
+    Returns:
+        The reason, or nothing.
+
     >>> unknown_rate("gates", 0.1), unknown_rate("gates", math.log(8))
     ('', 'the learning rate climbs to 8 times the highest that this run has known')
     """

@@ -101,6 +101,9 @@ def refusal(quantity: str, step: int, day: int, method: str, horizon: str, why: 
         horizon: of the day.
         why: the reason.
 
+    Returns:
+        A forecast that is refused.
+
     >>> print(refusal("gates/density", 10, 20, "blend", "end", "nobody knows"))
     gates/density at model: no forecast at step 10: nobody knows
     """
