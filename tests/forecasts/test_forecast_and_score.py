@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from netvitals.forecasts import Forecast, by_method, score
-from netvitals.forecasts.blend import FITTED, Blend, climb_of, half_widths
+from netvitals.forecasts.blend import FITTED, Blend, climb_of, half_widths, own_width
 from netvitals.forecasts.tracks import Tracks, effective, line
 
 
@@ -183,10 +183,9 @@ def test_a_climb_is_measured_against_the_highest_rate_so_far():
 
 
 def test_intervals_are_those_of_the_corpus_moved_by_what_came_true():
-    assert half_widths("50 %", "gates", [], 0) == FITTED["gates"]["50 %"][1]
-    calm, wild = (half_widths("50 %", "gates", [ratio] * 50, 12) for ratio in (0.5, 3.0))
     narrow, wide = FITTED["gates"]["50 %"][1]
-    assert calm == pytest.approx((0.75 * narrow, 0.75 * wide)) and wild == pytest.approx((2 * narrow, 2 * wide))
-    assert half_widths("50 %", "gates", [100.0] * 50, 10**6)[1] == pytest.approx(4 * wide, rel=1e-3)
-    mixed = half_widths("50 %", "gates", [0.5] * 70 + [2.0] * 30, 12)  # the 80 % quantile counts
-    assert mixed == pytest.approx((1.5 * narrow, 1.5 * wide))
+    assert own_width([], 0) == 1 and half_widths("50 %", "gates") == (narrow, wide)
+    assert half_widths("50 %", "gates", 1.5) == pytest.approx((1.5 * narrow, 1.5 * wide))
+    assert [own_width([ratio] * 50, 12) for ratio in (0.5, 3.0)] == pytest.approx([0.75, 2.0])
+    assert own_width([100.0] * 50, 10**6) == pytest.approx(4.0, rel=1e-3)
+    assert own_width([0.5] * 70 + [2.0] * 30, 12) == pytest.approx(1.5)  # the 80 % quantile counts

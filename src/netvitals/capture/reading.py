@@ -77,6 +77,7 @@ class Recorder:
         self.same = False  # what is written now is the same on every rank, unless it says otherwise
         self._later: list[tuple[str, bool, Callable[[], None]]] = []
         self._on_device: list[tuple[str, list[Tensor], Callable[..., None], Over]] = []
+        self._moved: list[tuple[Moved, list[tuple[str, list[int], Callable[..., None], Over]]]] = []
         self._on_host: list[tuple[Pooled, Callable[..., None], Growth]] = []
         self._narrow: np.dtype[Any] = np.dtype(np.float32)  # the precision the tensors had
         self._numbers: list[tuple[Entry, np.ndarray]] = []
@@ -150,28 +151,34 @@ class Recorder:
                 self.channels = 0
                 self.vital, self.same, work = self._later.pop(0)
                 self._guarded(work)
-            place: dict[int, int] = {}  # a tensor that several ask for goes once
-            tensors: list[Tensor] = []
-            for _, given, *_ in self._on_device:
-                for t in given:
-                    if place.setdefault(id(t), len(tensors)) == len(tensors):
-                        tensors.append(t)
-            if tensors:
-                flat, self._narrow = _to_host(tensors)
-        self._on_host += [
-            (Pooled(vital, [flat[place[id(t)]] for t in given], over), finish, Growth())
-            for vital, given, finish, over in self._on_device
-        ]
+            if self._on_device:
+                # what several ask for goes once
+                tensors = {id(t): t for _, given, *_ in self._on_device for t in given}
+                place = {key: i for i, key in enumerate(tensors)}
+                entries = [(v, [place[id(t)] for t in given], work, over) for v, given, work, over in self._on_device]
+                self._moved.append((Moved(list(tensors.values())), entries))
         self._on_device = []
+
+    def _arrive(self) -> None:
+        """Take what was moved apart: later than it is moved, where several looks are finished in one go."""
+        for moved, entries in self._moved:
+            arrays = moved.arrays()
+            self._narrow = moved.narrow
+            self._on_host += [
+                (Pooled(vital, [arrays[i] for i in at], over), finish, Growth()) for vital, at, finish, over in entries
+            ]
+        self._moved = []
 
     def message(self, rank: int, facts: np.ndarray | None = None) -> Message:
         """What left the device on ``rank``, with its row of ``facts``, to be added to that of other ranks."""
+        self._arrive()
         return message_of([entry for entry, *_ in self._on_host], rank, facts, self.examples_of)
 
     def take(self, message: Message | None) -> None:
         """Go on with the numbers of all ranks, the summed ``message``; None where they are not known, and this one
         stands alone.
         """
+        self._arrive()
         if message is None:
             self._on_host = [one for one in self._on_host if not one[0].over.pieces]
             return
@@ -188,6 +195,7 @@ class Recorder:
     def columns(self) -> StepColumns:
         """Everything written so far, in plain numbers."""
         self.leave_device()
+        self._arrive()
         queue, self._on_host = self._on_host, []
         with np.errstate(all="ignore"):
             while queue:
@@ -280,23 +288,35 @@ def _names(site: Site | str | Sequence[Site | str]) -> tuple[str, ...]:
     return tuple(s if isinstance(s, str) else s.name for s in site)
 
 
-def _to_host(tensors: list[Tensor]) -> tuple[list[np.ndarray], np.dtype[Any]]:
-    """The tensors in double precision, and the precision they had; one transfer per device."""
-    out: list[np.ndarray] = [np.empty(0)] * len(tensors)
-    by_device: dict[torch.device, list[int]] = {}
-    for i, tensor in enumerate(tensors):
-        by_device.setdefault(tensor.device, []).append(i)
-    narrow = np.dtype(np.float32)
-    for indices in by_device.values():
-        # concatenation promotes to the widest dtype present; counts beyond 2^24 must be written as float64
-        moved = torch.cat([tensors[i].reshape(-1) for i in indices]).cpu()
-        flat = (moved.float() if moved.dtype == torch.bfloat16 else moved).numpy()
-        if flat.dtype.itemsize > 4 and flat.dtype.kind == "f":
-            narrow = flat.dtype
-        flat = flat.astype(np.float64)
-        start = 0
-        for i in indices:
-            end = start + tensors[i].numel()
-            out[i] = flat[start:end].reshape(tensors[i].shape)
-            start = end
-    return out, narrow
+class Moved:
+    """Tensors on the host: one transfer per device.
+
+    Args:
+        tensors: anywhere; they are not kept.
+    """
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self._shapes = [t.shape for t in tensors]
+        self._parts: list[tuple[list[int], Tensor]] = []
+        self.narrow: np.dtype[Any] = np.dtype(np.float32)  # the precision they had
+        by_device: dict[torch.device, list[int]] = {}
+        for i, tensor in enumerate(tensors):
+            by_device.setdefault(tensor.device, []).append(i)
+        for indices in by_device.values():
+            # concatenation promotes to the widest dtype present; counts beyond 2^24 must be written as float64
+            self._parts.append((indices, torch.cat([tensors[i].reshape(-1) for i in indices]).cpu()))
+
+    def arrays(self) -> list[np.ndarray]:
+        """Each of them, in double precision."""
+        out: list[np.ndarray] = [np.empty(0)] * len(self._shapes)
+        for indices, moved in self._parts:
+            flat = (moved.float() if moved.dtype == torch.bfloat16 else moved).numpy()
+            if flat.dtype.itemsize > 4 and flat.dtype.kind == "f":
+                self.narrow = flat.dtype
+            flat = flat.astype(np.float64)
+            start = 0
+            for i in indices:
+                end = start + self._shapes[i].numel()
+                out[i] = flat[start:end].reshape(self._shapes[i])
+                start = end
+        return out

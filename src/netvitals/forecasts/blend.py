@@ -216,27 +216,39 @@ def unknown_rate(vital: str, climb: float) -> str:
     return f"the learning rate climbs to {math.exp(climb):.2g} times the highest that this run has known"
 
 
-def half_widths(horizon: str, vital: str, ratios: Sequence[float], days: int) -> tuple[float, float]:
-    """Half widths of the 50 and the 80 % interval in units: those of the corpus, moved by what came true on this run.
+def own_width(ratios: Sequence[float], days: int) -> float:
+    """By what the intervals of the corpus are to be widened on this run, from what came true on it.
+
+    Args:
+        ratios: |error| over the half width of the 80 % interval, of forecasts of one quantity whose day has come.
+        days: on which these were made.
+
+    Returns:
+        A factor, 1 where nothing has come.
+
+    >>> own_width([], 0), own_width([2.0] * 40, 12)
+    (1.0, 1.5)
+    """
+    if not ratios or not days:
+        return 1.0
+    own = min(max(float(np.quantile(ratios, 0.8)), SMALLEST), LARGEST)
+    return (PRIOR + days * own) / (PRIOR + days)
+
+
+def half_widths(horizon: str, vital: str, factor: float = 1.0) -> tuple[float, float]:
+    """Half widths of the 50 and the 80 % interval, in units.
 
     Args:
         horizon: the kind of date.
         vital: whose widths are used.
-        ratios: |error| over the half width of the 80 % interval, of forecasts of this quantity whose day has come.
-        days: on which these were made.
+        factor: of this run, :func:`own_width`.
 
     Returns:
         Two factors.
 
-    >>> half_widths("25 %", "gates", [], 0)
+    >>> half_widths("25 %", "gates")
     (0.74, 1.71)
-    >>> [round(w, 2) for w in half_widths("25 %", "gates", [2.0] * 40, 12)]
-    [1.11, 2.56]
     """
     rows = WEIGHTS.get(vital, UNCHANGED)
     _, (narrow, wide) = rows.get(horizon, rows["end"])
-    if not ratios or not days:
-        return narrow, wide
-    own = float(np.clip(np.quantile(ratios, 0.8), SMALLEST, LARGEST))
-    factor = (PRIOR + days * own) / (PRIOR + days)
     return narrow * factor, wide * factor

@@ -19,6 +19,7 @@ steps without its reasons.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -69,6 +70,7 @@ class Danger:
         self._held = self._calm = self._high = 0
         self._first = math.nan
         self._means: list[tuple[float, float]] = []  # of the losses and of their logarithms
+        self._ordered: tuple[list[float], list[float]] = [], []  # the last losses and their logarithms, by size
         self._lowest = math.inf  # lowest mean
         self._floor = math.inf  # lowest mean of logarithms
         self._rate = self._highest = math.nan  # the learning rate there, and the highest until then
@@ -106,7 +108,7 @@ class Danger:
         Returns:
             Whether danger is called at this step.
         """
-        value = min(loss, 1e30) if math.isfinite(loss) else 1e30
+        value = loss if loss < 1e30 and loss > -math.inf else 1e30
         self._losses.append(value)
         self._logs.append(math.log(max(value, 1e-12)))
         if rate > self._peak:
@@ -115,7 +117,8 @@ class Danger:
         if len(self._losses) == 5:
             self._first = _median(self._losses)
         self._follow()
-        self._note_lost(step)
+        if self.lost is None and len(self._losses) >= 5:
+            self._note_lost(step)
         near = 0 < self.leap - step <= NOTICE
         bad = 0 if len(self._losses) <= CALM else 2 if near else self._climbs(rate, later)
         self._held = self._held + bad if bad else 0
@@ -132,10 +135,16 @@ class Danger:
 
     def _follow(self) -> None:
         """The mean of the last steps, and its lowest until twenty steps ago."""
-        last, logs = sorted(self._losses[-MEAN:]), sorted(self._logs[-MEAN:])
-        if len(last) > 3 * TRIM:
-            last, logs = last[TRIM:-TRIM], logs[TRIM:-TRIM]
-        self._means.append((sum(last) / len(last), sum(logs) / len(last)))
+        losses, logs = self._ordered  # in one order, so that one search finds the place in both
+        if len(losses) == MEAN:
+            gone = bisect_left(losses, self._losses[-MEAN - 1])
+            del losses[gone], logs[gone]
+        place = bisect_left(losses, self._losses[-1])
+        losses.insert(place, self._losses[-1])
+        logs.insert(place, self._logs[-1])
+        cut = TRIM if len(losses) > 3 * TRIM else 0
+        count = len(losses) - 2 * cut
+        self._means.append((sum(losses[cut : cut + count]) / count, sum(logs[cut : cut + count]) / count))
         if len(self._means) <= 2 * MEAN:
             return
         for at in range(MEAN - 1, len(self._means) - MEAN) if self._lowest == math.inf else (-MEAN - 1,):
@@ -179,8 +188,6 @@ class Danger:
         return sum((i - (count - 1) / 2) * m for i, m in enumerate(medians)) * 12 / max(1, count**3 - count)
 
     def _note_lost(self, step: int) -> None:
-        if self.lost is not None or len(self._losses) < 5:
-            return
         if self._losses[-1] > 3 * self._first:
             self._high = 5
         self._high -= 1

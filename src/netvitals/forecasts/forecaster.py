@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from netvitals.capture import StepColumns
-from netvitals.forecasts.blend import Blend, climb_of, half_widths, unknown_rate
+from netvitals.forecasts.blend import Blend, climb_of, half_widths, own_width, unknown_rate
 from netvitals.forecasts.danger import MEAN, Danger
 from netvitals.forecasts.forecast import Forecast, refusal
 from netvitals.forecasts.gate_paths import GatePaths, turning
@@ -99,9 +99,8 @@ class Forecaster:
             values: the losses.
         """
         out = []
-        for step, loss in zip(steps, values):
-            rate = math.nan if self._plan is None else self._rate_at(int(step))
-            later = math.nan if self._plan is None else self._rate_at(int(step) + MEAN)
+        rates = self._rates_at(np.asarray(steps, int))
+        for step, loss, (rate, later) in zip(steps, values, rates):
             if self.danger.add(int(step), float(loss), rate, later):
                 out.append(self.danger.forecast(int(step), dict(self._calm)))
         self.plateaus.losses(steps, values)
@@ -141,13 +140,16 @@ class Forecaster:
             self._tau += spent
         self._step, self._plan = step, self._plan_of(step) or self._plan
         if self._plan is not None:
-            rate = self._rate_at(step)
+            rate = self._rates_at(np.array([step]))[0][0]
             self._first_rate, self._peak = self._first_rate or rate, max(self._peak, rate)
 
-    def _rate_at(self, step: int) -> float:
-        assert self._plan is not None
-        place = min(max(0, step - self._plan.step), len(self._plan.lr) - 1)
-        return float(self._plan.lr[place, 0])
+    def _rates_at(self, steps: np.ndarray) -> list[list[float]]:
+        """The learning rates of steps, and those twenty steps on."""
+        if self._plan is None:
+            return [[math.nan, math.nan]] * len(steps)
+        places = np.array([steps, steps + MEAN]).T - self._plan.step
+        found: list[list[float]] = self._plan.lr[:, 0][places.clip(0, len(self._plan.lr) - 1)].tolist()
+        return found
 
     def _add(self, key: tuple[str, str], step: int, values: Mapping[str, float]) -> None:
         tracks = self._tracks.get(key)
@@ -209,8 +211,9 @@ class Forecaster:
         rests = {name: self._rest(step, day) for name, day in days.items()}
         law = self._law(key, tracks, days, rests, decay)
         verdicts, blend = self._verdicts(quantity), Blend(key[0], tracks)
-        ratios, ahead = self._ratios.get(quantity, ()), None if self._plan is None else self._plan.lr[:, 0]
+        ahead = None if self._plan is None else self._plan.lr[:, 0]
         judged = len({day for tally in self._tallies.get(quantity, {}).values() for day in tally.days})
+        wider = own_width(self._ratios.get(quantity, ()), judged)
         out = []
         for name, day in days.items():
             verdict = verdicts.get(name)
@@ -220,7 +223,7 @@ class Forecaster:
                 out.append(refusal(quantity, step, round(day), kind.method, name, why))
                 continue
             value, unit = blend.at(name, day, rests[name], moved, climb)
-            narrow, wide = half_widths(name, key[0], ratios, judged)
+            narrow, wide = half_widths(name, key[0], wider)
             naive = tracks.naive(day, tracks.taus[-1] + rests[name])
             if kind.method == "lines":
                 value = 0.5 * (naive["per step"] + naive["per learning rate"])

@@ -29,11 +29,12 @@ class GatePaths:
     def add(self, tau: float, columns: StepColumns) -> None:
         """The arrays of a look."""
         found: dict[str, dict[str, np.ndarray]] = {}
-        for array in columns.array_readings():
-            if array.vital == "preactivations" and array.metric in ("mu", "sigma"):
-                found.setdefault(array.site, {})[array.metric] = array.value
-            elif array.vital == "preactivations" and array.metric == "shape":
-                self._shapes[array.site] = array.value
+        for (vital, sites, (metric,)), values in zip(columns.array_layout, columns.arrays):
+            if vital == "preactivations" and metric in ("mu", "sigma"):
+                for site, value in zip(sites, values):
+                    found.setdefault(site, {})[metric] = value
+            elif vital == "preactivations" and metric == "shape":
+                self._shapes.update(zip(sites, values))
         self._looks.append((tau, {s: (a["mu"], a["sigma"]) for s, a in found.items() if len(a) == 2}))
         if len(self._looks) > KEPT:
             self._looks = self._looks[::2]
@@ -63,15 +64,14 @@ class GatePaths:
             self._crossings[site] = activations.crossings(f, self.theta)
         law = self._crossings[site]
         mu, sigma = now[site]
-        today = empirical(mu, sigma, self._shapes[site], law, self.theta)
-        out = []
-        for rest in rests:
-            past = tau - self._looks[half][0]
-            later = relax(mu, then[0], past, rest, decay)
-            width = np.maximum(relax(sigma, then[1], past, rest, decay), 0.02 * sigma)
-            moved = empirical(later, width, self._shapes[site], law, self.theta) - today
-            out.append(float(np.nanmean(moved)) if np.isfinite(moved).any() else float("nan"))
-        return np.array(out)
+        past = tau - self._looks[half][0]
+        means = [mu, *(relax(mu, then[0], past, rest, decay) for rest in rests)]
+        widths = [sigma, *(np.maximum(relax(sigma, then[1], past, rest, decay), 0.02 * sigma) for rest in rests)]
+        shapes = np.tile(self._shapes[site], (len(means), 1))  # all days at once
+        density = empirical(np.concatenate(means), np.concatenate(widths), shapes, law, self.theta)
+        today, *days = density.reshape(len(means), -1)
+        moved = [day - today for day in days]
+        return np.array([np.nanmean(m) if np.isfinite(m).any() else np.nan for m in moved])
 
 
 def turning(steps: Sequence[float], now: float, changes: np.ndarray) -> Mapping[str, str]:

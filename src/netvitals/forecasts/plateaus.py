@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Sequence
 from itertools import pairwise
 from statistics import NormalDist
@@ -40,7 +41,7 @@ class PlateauWatch:
         self._losses: list[float] = []  # on the fixed batch, or means of the loop's
         self._speeds: list[float] = []
         self._taus: list[float] = []
-        self._recent: list[tuple[int, float]] = []  # losses of the loop since the last look
+        self._recent: deque[tuple[int, float]] = deque(maxlen=RECENT)  # losses of the loop since the last look
         self._dates: list[float] = []  # what the loss alone would have said
         self._next = self._look = 0.0
         self._why = ""
@@ -48,7 +49,7 @@ class PlateauWatch:
 
     def losses(self, steps: Sequence[int], values: Sequence[float]) -> None:
         """Losses of the loop."""
-        self._recent = [*self._recent, *((int(s), float(v)) for s, v in zip(steps, values))][-RECENT:]
+        self._recent.extend((int(s), float(v)) for s, v in zip(steps, values))
 
     def observe(self, columns: StepColumns, plan: RatePlan | None, tau: float) -> list[Forecast]:
         """A look.
@@ -106,12 +107,15 @@ class PlateauWatch:
         self, step: int, found: dict[tuple[str, str], float], plan: RatePlan | None, tau: float
     ) -> list[Forecast]:
         descent = found.get(("gradients", "descent"))
-        recent = [loss for at, loss in self._recent if at <= step]  # several looks may be finished at once
-        if descent is None or plan is None or not recent or not plan.lr[0, 0] > 0:
+        if descent is None or plan is None or not self._recent or not plan.lr[0, 0] > 0:
             return []
-        self._recent = [(at, loss) for at, loss in self._recent if at > step]
+        recent = []
+        while self._recent and self._recent[0][0] <= step:  # several looks may be finished at once
+            recent.append(self._recent.popleft()[1])
+        if not recent:
+            return []
         self._steps.append(step)
-        self._losses.append(float(np.mean(recent)))
+        self._losses.append(sum(recent) / len(recent))
         self._speeds.append(descent / float(plan.lr[0, 0]))
         self._taus.append(tau)
         thin(KEPT, self._steps, self._losses, self._speeds, self._taus)

@@ -6,14 +6,14 @@ import json
 import struct
 import zlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 _HEAD = struct.Struct("<4sQ")  # mark and number of readings
 _MARK = b"NVB2"
-_KINDS = ((bytes, b"b"), (str, b"s"), (int, b"i"))  # a bit can make a text of SQLite's a blob of the same bytes
+_KINDS = {bytes: b"b", str: b"s", int: b"i"}  # a bit can make a text of SQLite's a blob of the same bytes
 
 
 def seal(*fields: Any) -> int:
@@ -25,7 +25,7 @@ def seal(*fields: Any) -> int:
     crc = 0
     for value in fields:
         data = value if isinstance(value, bytes) else str(value).encode("utf-8", "backslashreplace")
-        kind = next((mark for sort, mark in _KINDS if isinstance(value, sort)), b"o")
+        kind = _KINDS.get(type(value)) or next((mark for sort, mark in _KINDS.items() if isinstance(value, sort)), b"o")
         crc = zlib.crc32(data, zlib.crc32(kind + len(data).to_bytes(8, "little"), crc))
     return crc
 
@@ -118,7 +118,7 @@ class Summary:
 
     def row(self) -> tuple[int, int, str]:
         """As it is stored: id, seal, record."""
-        record = json.dumps(asdict(self))
+        record = json.dumps(vars(self))
         return 0, seal(0, record), record
 
     @classmethod
