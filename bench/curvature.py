@@ -13,6 +13,7 @@ of the default.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import statistics
 import sys
@@ -24,6 +25,7 @@ from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from curvature_large import gpt, resnet
@@ -250,13 +252,14 @@ def _spectrum(rounds: int, width: int, samples: int) -> None:
     net, x, y = trained(width, samples)
     loss = nn.CrossEntropyLoss()
 
-    def ours() -> Any:
-        return curvature.spectral_density(net, loss, (x, y), steps=STEPS, runs=RUNS)
+    def ours(runs: int = RUNS // 2, seed: int = 0) -> Any:
+        return curvature.spectral_density(net, loss, (x, y), steps=STEPS, runs=runs, seed=seed)
 
-    def by_eigenthings() -> Any:
+    def by_eigenthings(seed: int = 0) -> Any:
         import hessian_eigenthings as he
 
-        return he.spectral_density(eigenthings_hessian(net, x, y), num_runs=RUNS, lanczos_steps=STEPS)
+        hessian = eigenthings_hessian(net, x, y)
+        return he.spectral_density(hessian, num_runs=RUNS, lanczos_steps=STEPS, seed=100 * seed)
 
     def top() -> Any:
         return curvature.top_eigenvalues(net, loss, (x, y), k=5)
@@ -266,10 +269,27 @@ def _spectrum(rounds: int, width: int, samples: int) -> None:
 
         return he.lanczos(eigenthings_hessian(net, x, y), k=5, which="LA", seed=0, max_iter=STEPS, reorthogonalize=True)
 
+    half, whole = f"netvitals, {RUNS // 2} runs", f"netvitals, {RUNS} runs"
+    notes = {}
+    if width <= 64:  # the distance of two distributions of eigenvalues
+        exact = torch.linalg.eigvalsh(dense(net, x, y)).numpy()
+        seeds = range(20 if rounds > 1 else 4)
+        error = lambda found: (
+            f"distance to the eigenvalues {np.mean(found):.1e} ± {np.std(found) / len(found) ** 0.5:.0e}"
+        )
+        for name, runs in ((half, RUNS // 2), (whole, RUNS)):
+            made = [ours(runs, seed) for seed in seeds]
+            notes[name] = error([_distance(exact, one.nodes, one.weights) for one in made])
+        with contextlib.suppress(ImportError):
+            made = [by_eigenthings(seed) for seed in seeds]
+            notes["hessian-eigenthings"] = error(
+                [_distance(exact, one.raw_eigenvalues.numpy(), one.raw_weights.numpy()) for one in made]
+            )
     compare(
-        f"spectral density, {RUNS} runs of {STEPS} steps, width {width}",
-        [("hessian-eigenthings", by_eigenthings), ("netvitals, full reorthogonalisation", ours)],
+        f"spectral density, {STEPS} steps, {RUNS} runs of the peer, width {width}",
+        [("hessian-eigenthings", by_eigenthings), (half, ours), (whole, lambda: ours(RUNS))],
         rounds,
+        notes,
     )
     notes = {}
     if width <= 64:
@@ -287,6 +307,14 @@ def _spectrum(rounds: int, width: int, samples: int) -> None:
         rounds,
         notes,
     )
+
+
+def _distance(exact: np.ndarray, nodes: np.ndarray, weights: np.ndarray) -> float:
+    """Between the distribution of the eigenvalues and that of the nodes of several runs: the area between the two."""
+    points = np.concatenate([exact, nodes.ravel()])
+    shares = np.concatenate([np.full(len(exact), 1 / len(exact)), -weights.ravel() / len(weights)])
+    order = points.argsort()
+    return float(np.abs(shares[order].cumsum()[:-1] * np.diff(points[order])).sum())
 
 
 TASKS: dict[str, Callable[[int], None]] = {

@@ -53,33 +53,43 @@ class Lanczos:
         self.diagonal = torch.zeros(runs, self.most, dtype=torch.float64)
         self.off = torch.zeros(runs, self.most, dtype=torch.float64)
         self.next = starts / starts.norm(dim=1, keepdim=True)
-        self.ended = torch.zeros(runs, dtype=torch.bool)  # an invariant subspace was found: nothing left to learn
+        self._over = [False] * runs
+        self._scale = [0.0] * runs  # the largest number of each run so far
+        self._beta = torch.zeros(runs, dtype=starts.dtype, device=starts.device)
 
     def advance(self, steps: int) -> None:
         """Take more steps, at most up to the size of the basis."""
-        tiny = torch.finfo(self.next.dtype).eps
+        small, least = 10 * torch.finfo(self.next.dtype).eps, torch.finfo(self.next.dtype).tiny
         for _ in range(min(steps, self.most - self.steps)):
-            if bool(self.ended.all()):
+            if self.ended:
                 return
             j = self.steps
             q = self.next
             self.basis[:, j] = q
             w = self.apply(q)
             alpha = torch.linalg.vecdot(q, w)
-            w = w - alpha[:, None] * q
+            w = torch.addcmul(w, alpha[:, None], q, value=-1)
             if j:
-                w = w - self.off[:, j - 1 : j].to(w) * self.basis[:, j - 1]
+                w.addcmul_(self._beta[:, None], self.basis[:, j - 1], value=-1)
             c = self._cleaned(w, j + 1)
             beta = w.norm(dim=1)
-            self.diagonal[:, j] = (alpha + c[:, j]).double().cpu()
-            scale = self.diagonal[:, : j + 1].abs().amax(1).clamp_min(self.off[:, : max(j, 1)].amax(1)).clamp_min(1e-30)
-            over = beta.double().cpu() <= 10 * tiny * scale
-            self.ended |= over
-            self.off[:, j] = torch.where(over, 0.0, beta.double().cpu())
-            self.next = torch.where(
-                over[:, None].to(w.device), torch.zeros_like(w), w / beta.clamp_min(torch.finfo(w.dtype).tiny)[:, None]
-            )
+            own, off = (alpha + c[:, j]).tolist(), beta.tolist()
+            self._scale = [max(known, abs(a), 1e-30) for known, a in zip(self._scale, own)]
+            here = [b <= small * scale for b, scale in zip(off, self._scale)]
+            off = [0.0 if one else b for one, b in zip(here, off)]
+            self._scale = [max(known, b) for known, b in zip(self._scale, off)]
+            self.diagonal[:, j], self.off[:, j] = torch.tensor([own, off], dtype=torch.float64)
+            self._over = [before or one for before, one in zip(self._over, here)]
+            self.next, self._beta = w / beta.clamp_min(least)[:, None], beta
+            if any(here):
+                gone = torch.tensor(here, device=w.device)
+                self.next, self._beta = self.next.masked_fill(gone[:, None], 0.0), beta.masked_fill(gone, 0.0)
             self.steps += 1
+
+    @property
+    def ended(self) -> bool:
+        """Every run has found an invariant subspace: nothing is left to learn."""
+        return all(self._over)
 
     def _cleaned(self, w: Tensor, count: int) -> Tensor:
         """Take what lies along the first ``count`` vectors out of ``w``, in place; the coefficients (R, count)."""

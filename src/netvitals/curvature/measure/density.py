@@ -1,16 +1,24 @@
-r"""Spectral density of H, GN or T by stochastic Lanczos quadrature."""
+r"""Spectral density of H, GN or T by stochastic Lanczos quadrature.
+
+A run weighs an eigenvalue by the square of its start along the eigenvector: 1/d on the average, but anything from 0 to
+several times that in one run. Large eigenvalues, which make up most of the trace, are few, so that this is most of the
+error. Where every run has found one and the same eigenvector, its share is known: it gets 1/d in each of them, and the
+other nodes share the rest. An eigenvalue that several eigenvectors have is not meddled with: each run then finds
+another of them.
+"""
 
 from __future__ import annotations
 
+import math
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from netvitals.anatomy.lanczos import Lanczos
+from netvitals.anatomy.lanczos import Lanczos, Tridiagonal
 from netvitals.capture import undisturbed
 from netvitals.capture.loss import LossFn
 from netvitals.capture.observation import Mode
@@ -25,13 +33,17 @@ from netvitals.curvature.engine.tape import Space
 from netvitals.curvature.measure.result import skipped_line
 from netvitals.curvature.measure.spectrum import affordable, matrix_of
 
+FOUND = 1e-3  # residual of an eigenvector that a run has found, in units of the largest |eigenvalue|
+SAME = 0.999  # squared cosine of two that are one
+
 
 @dataclass(frozen=True, kw_only=True)
 class SpectralDensity(Result):
     """Density of eigenvalues on a grid (integrates to 1), with the spread over runs as standard error.
 
-    ``nodes`` and ``weights`` are the Ritz values of each run and their shares, (runs, steps). ``negative_mass`` is the
-    sum of |λ| over negative eigenvalues, ``trace`` the sum of all.
+    ``nodes`` and ``weights`` are the Ritz values of each run and their shares, (runs, steps); the shares of the
+    eigenvectors that all runs have found are known. ``negative_mass`` is the sum of |λ| over negative eigenvalues,
+    ``trace`` the sum of all.
 
     Returned by :func:`spectral_density`.
 
@@ -41,9 +53,10 @@ class SpectralDensity(Result):
         density_stderr: standard error over runs.
         nodes: Ritz values of each run, (runs, steps).
         weights: their shares.
+        known: eigenvectors that all runs have found.
         size: number of parameters.
         negative_mass: sum of |λ| over negative eigenvalues.
-        negative_mass_stderr: standard error over runs.
+        negative_mass_stderr: standard error over runs, and what the number of steps leaves open.
         trace: sum of all eigenvalues.
         trace_stderr: standard error over runs.
         part: ``H``, ``GN`` (Gauss–Newton) or ``T`` (the rest).
@@ -59,6 +72,7 @@ class SpectralDensity(Result):
     density_stderr: np.ndarray
     nodes: np.ndarray
     weights: np.ndarray
+    known: int
     size: int
     negative_mass: float
     negative_mass_stderr: float
@@ -152,14 +166,16 @@ def spectral_density(
             if progress:
                 progress(done + 1, steps)
         symmetry.demand()
-        values, vectors = run.tridiagonal().ritz()
+        tridiagonal = run.tridiagonal()
+        values, shares, known = _shares(tridiagonal, d)
         cost = matrix.cost.gradients if matrix.cost else float("nan")
-    x, weights = values.numpy(), vectors[:, 0].square().numpy()
+    x, weights = values.numpy(), shares.numpy()
     low, high = float(x.min()), float(x.max())
     width = width if width is not None else max(0.01 * (high - low), 1e-12)
     grid = np.linspace(low - 5 * width, high + 5 * width, points)
     curves = np.stack([_smooth(grid, a, b, width) for a, b in zip(x, weights)])
-    mass = d * (weights * np.clip(-x, 0, None)).sum(1)
+    swing, unresolved = _negative_swing(tridiagonal, d)
+    mass = d * ((weights * np.clip(-x, 0, None)).sum(1) + swing)
     trace = d * (weights * x).sum(1)
     error = lambda s: s.std(0, ddof=1) / np.sqrt(runs) if runs > 1 else np.full_like(s[0], np.nan)
     return SpectralDensity(
@@ -168,9 +184,10 @@ def spectral_density(
         density_stderr=error(curves),
         nodes=x,
         weights=weights,
+        known=known,
         size=d,
         negative_mass=float(mass.mean()),
-        negative_mass_stderr=float(error(mass)),
+        negative_mass_stderr=math.hypot(float(error(mass)), d * unresolved),
         trace=float(trace.mean()),
         trace_stderr=float(error(trace)),
         part=part,
@@ -180,6 +197,43 @@ def spectral_density(
         cost=cost,
         skipped=skipped,
     )
+
+
+def _shares(found: Tridiagonal, d: int) -> tuple[Tensor, Tensor, int]:
+    """Nodes (runs, steps), their shares, and the number of eigenvectors whose share is known."""
+    values, vectors = found.ritz()
+    shares = vectors[:, 0].square()
+    converged = found.last[:, None] * vectors[:, -1].abs() <= FOUND * values.abs().max()
+    places = []  # of one eigenvector in each run
+    for j in torch.nonzero(converged[0]).flatten().tolist() if len(values) > 1 else ():
+        basis = found.basis
+        mine = vectors[0, :, j].to(basis) @ basis[0]
+        cosines = torch.stack([vectors[i].mT @ (basis[i] @ mine).to(vectors) for i in range(len(values))]).square()
+        size, place = cosines.max(1)
+        if bool((size > SAME).all()) and bool(converged.gather(1, place[:, None]).all()):
+            places.append(place)
+    if not places:
+        return values, shares, 0
+    at, known = torch.stack(places, 1), len(places)
+    rest = shares.scatter(1, at, 0.0)
+    left = rest.sum(1, keepdim=True).clamp_min(torch.finfo(rest.dtype).tiny)
+    return values, (rest / left * max(0.0, 1 - known / d)).scatter(1, at, 1 / d), known
+
+
+def _negative_swing(found: Tridiagonal, d: int) -> tuple[np.ndarray, float]:
+    """What the mean over the last third of the steps adds to the mean negative part of each run, and its spread.
+
+    The nodes next to zero wander from step to step, and with them the part that counts as negative.
+    """
+    steps = found.diagonal.shape[1]
+    if steps == d or bool((found.last == 0).any()):  # all is resolved
+        return np.zeros(len(found.last)), 0.0
+    parts = []
+    for k in range(math.ceil(2 * steps / 3), steps + 1):
+        values, vectors = replace(found, diagonal=found.diagonal[:, :k], off=found.off[:, : k - 1]).ritz()
+        parts.append((vectors[:, 0].square() * values.clamp(max=0).neg()).sum(1).numpy())
+    by_step = np.array(parts)
+    return by_step.mean(0) - by_step[-1], float(by_step.mean(1).std())
 
 
 def _smooth(grid: np.ndarray, nodes: np.ndarray, weights: np.ndarray, width: float) -> np.ndarray:

@@ -156,13 +156,13 @@ def top_eigenvalues(
             done = len(order) == k and bool((residuals <= tol * values.abs().max()).all())
             if progress:
                 progress(run.steps, most)
-            if done or run.steps in (before, most) or bool(run.ended.all()):
+            if done or run.steps in (before, most) or run.ended:
                 break
         symmetry.demand()
         found = vectors[0][:, order].to(matrix.dtype).to(matrix.device).mT @ t.basis[0]
         skipped, sampling = of.tape.skipped, _sampling(of, found, part, node)
         cost = matrix.cost.gradients if matrix.cost else float("nan")
-        done = done or bool(run.ended.all()) or run.steps == d
+        done = done or run.ended or run.steps == d
     return Eigenvalues(
         values=values[0, order].numpy(),
         residuals=residuals.numpy(),
