@@ -6,9 +6,11 @@ have mean 0 and spread 1.
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -89,32 +91,50 @@ def cost(rounds: int) -> None:
 
 def stream(rounds: int) -> None:
     """The same examples as one batch and as eight: with graphs that are kept between passes, and without."""
-    net, _ = slow_spectrum(64)
-    x, y = torch.randn(2048, 64).double(), torch.randint(0, 10, (2048,))
-    parts = list(zip(x.split(256), y.split(256)))
-    small = {"memory": 1 << 25}  # too little to keep a graph: each pass records it anew
-    runs: dict[str, Callable[..., Any]] = {
-        "trace, 50 probes": lambda batch, **more: curvature.trace(net, F.cross_entropy, batch, **more),
-        "largest eigenvalue": lambda batch, **more: curvature.top_eigenvalues(net, F.cross_entropy, batch, k=1, **more),
-        "between layers": lambda batch, **more: curvature.interlayer(
-            net, F.cross_entropy, batch, space="parameter", probes=12, **more
-        ),
-    }
-    for name, run in runs.items():
-        one, many, bare = (
-            timed(lambda run=run, b=b, more=more: run(b, **more), rounds)
-            for b, more in (((x, y), {}), (parts, {}), (parts, small))
-        )
-        words = f"{many / one:.2f} of the time of one of 2048, {bare / one:.2f} if no graph is kept"
-        print(f"{name}: 8 batches of 256 take {words}")
+    for width in (64,) if rounds == 1 else (64, 256):
+        net, _ = slow_spectrum(width)
+        x, y = torch.randn(2048, width).double(), torch.randint(0, 10, (2048,))
+        parts = list(zip(x.split(256), y.split(256)))
+        small = {"memory": 1 << 29 if width > 64 else 1 << 25}  # too little to keep a graph: each pass records anew
+        runs: dict[str, Callable[..., Any]] = {
+            "trace, 50 probes": lambda b, net=net, **more: curvature.trace(net, F.cross_entropy, b, **more),
+            "largest eigenvalue": lambda b, net=net, **more: curvature.top_eigenvalues(
+                net, F.cross_entropy, b, k=1, **more
+            ),
+            "between layers": lambda b, net=net, **more: curvature.interlayer(
+                net, F.cross_entropy, b, space="parameter", probes=12, **more
+            ),
+        }
+        for name, run in runs.items():
+            ways = [partial(run, (x, y)), partial(run, parts), partial(run, parts, **small)]
+            many, bare = ratios(ways, rounds)
+            words = f"{many} of the time of one of 2048, {bare} if no graph is kept"
+            print(f"{name}, width {width}: 8 batches of 256 take {words}", flush=True)
+
+
+def ratios(ways: Sequence[Callable[[], Any]], rounds: int) -> list[str]:
+    """CPU time over that of the first, which is taken before and after each: the median, and its standard error."""
+    for run in ways:
+        run()
+    found: list[list[float]] = [[] for _ in ways[1:]]
+    before = spent(ways[0])
+    for _ in range(max(rounds, 1)):
+        for k, run in enumerate(ways[1:]):
+            mine, after = spent(run), spent(ways[0])
+            found[k].append(mine / (0.5 * (before + after)))
+            before = after
+    error = lambda all_: 1.25 * statistics.stdev(all_) / len(all_) ** 0.5 if len(all_) > 1 else math.nan
+    return [f"{statistics.median(all_):.2f} ± {error(all_):.2f}" for all_ in found]
+
+
+def spent(run: Callable[[], Any]) -> float:
+    """CPU time."""
+    began = time.process_time()
+    run()
+    return time.process_time() - began
 
 
 def timed(run: Callable[[], Any], rounds: int) -> float:
     """Median of CPU time."""
     run()
-    times = []
-    for _ in range(max(rounds, 1)):
-        began = time.process_time()
-        run()
-        times.append(time.process_time() - began)
-    return statistics.median(times)
+    return statistics.median(spent(run) for _ in range(max(rounds, 1)))

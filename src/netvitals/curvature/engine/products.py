@@ -136,16 +136,11 @@ class Products:
 
     def column(self, w: int, probes: Pieces) -> Column:
         """Apply column w to probes, given as pieces of shape (m, ...) like the leaves of w."""
-        parts = [self._column(w, [p[at] for p in probes]) for at in self.portions(probes[0].shape[0])]
-        if len(parts) == 1:
-            return parts[0]
-        n = len(self.leaves)
-        join = lambda pieces: [torch.cat(c) for c in zip(*pieces)]
-        tensor: list[Pieces | None] = []
-        for v in range(n):
-            pieces = [p.tensor[v] for p in parts]
-            tensor.append(None if pieces[0] is None else join(pieces))
-        return Column([join([p.gauss_newton[v] for p in parts]) for v in range(n)], tensor)
+        return joined([self.portion(w, probes, at) for at in self.portions(probes[0].shape[0])])
+
+    def portion(self, w: int, probes: Pieces, at: slice) -> Column:
+        """Apply column w to some of the probes."""
+        return self._column(w, [p[at] for p in probes])
 
     def _column(self, w: int, probes: Pieces) -> Column:
         m = probes[0].shape[0]
@@ -323,6 +318,18 @@ class Products:
 
     def _by_node(self, flat: Sequence[Tensor], m: int) -> list[Pieces]:
         return [filled(ts, leaves, m) for ts, leaves in self._split(list(flat))]
+
+
+def joined(parts: Sequence[Column]) -> Column:
+    """One column from those of portions of its probes."""
+    if len(parts) == 1:
+        return parts[0]
+    join = lambda pieces: [torch.cat(c) for c in zip(*pieces)]
+    nodes = range(len(parts[0].gauss_newton))
+    return Column(
+        [join([p.gauss_newton[v] for p in parts]) for v in nodes],
+        [None if parts[0].tensor[v] is None else join([p.tensor[v] for p in parts]) for v in nodes],
+    )
 
 
 def filled(got: Sequence[Tensor | None], leaves: Sequence[Tensor], m: int) -> Pieces:

@@ -7,6 +7,7 @@ $\|\bar H\|_F$ is $\langle\bar H, H_b\rangle/\|\bar H\|_F$, whose mean over batc
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,36 +20,44 @@ if TYPE_CHECKING:
     from netvitals.curvature.engine.products import Column
 
 LENGTH = 256  # numbers that a vector is folded to
+SHORT = 1 << 14  # a vector that is copied, since its pieces are not worth a loop
+PIECES = 1_000_003  # between the seeds of the pieces of one vector
 
 
-def folded(rows: Tensor, seed: int, known: dict[int, Tensor] | None = None) -> Tensor:
-    """Rows (m, d) as (m, s) with the same inner products in expectation, in float64.
+def folded(pieces: Sequence[Tensor], seed: int, known: dict[tuple[int, int], Tensor] | None = None) -> Tensor:
+    """Vectors in pieces (m, ...) as (m, s) with the same inner products in expectation, in float64.
 
     Args:
-        rows: vectors.
+        pieces: one tensor a leaf; long ones are folded by themselves, so that none is copied.
         seed: of the signs; the same for all vectors that are compared.
-        known: signs by seed, kept from call to call.
+        known: signs by seed and piece, kept from call to call.
 
     Returns:
         (m, s).
 
-    >>> folded(torch.ones(2, 3), 0).shape, folded(torch.ones(2, 1000), 0).shape
+    >>> folded([torch.ones(2, 3)], 0).shape, folded([torch.ones(2, 30, 30), torch.ones(2, 100)], 0).shape
     (torch.Size([2, 3]), torch.Size([2, 256]))
     """
-    m, d = rows.shape
-    if d <= LENGTH:
-        return rows.double()
-    known = {} if known is None else known
-    if seed not in known or known[seed].shape[1] != d:
-        known[seed] = signs(1, d, generator(seed, rows.device), rows.device).to(rows.dtype)
-    turned = rows * known[seed]
-    whole = d // LENGTH * LENGTH
-    out = turned[:, :whole].reshape(m, -1, LENGTH).sum(1).double()
-    out[:, : d - whole] += turned[:, whole:]
-    return out
+    m, known = pieces[0].shape[0], {} if known is None else known
+    rows = [piece.reshape(m, -1) for piece in pieces]
+    length = sum(one.shape[1] for one in rows)
+    if length < SHORT:
+        rows = [flattened(list(pieces))]
+    if length <= LENGTH:
+        return rows[0].double()
+    out = rows[0].new_zeros(m, LENGTH)
+    for i, one in enumerate(rows):
+        d = one.shape[1]
+        if (seed, i) not in known or known[seed, i].shape[1] != d:
+            source = generator(seed + PIECES * i, one.device)
+            known[seed, i] = signs(1, d, source, one.device).to(one.dtype)
+        turned, whole = one * known[seed, i], d // LENGTH * LENGTH
+        out += turned[:, :whole].reshape(m, -1, LENGTH).sum(1)
+        out[:, : d - whole] += turned[:, whole:]
+    return out.double()
 
 
-def sketched(column: Column, known: dict[int, Tensor] | None = None) -> list[list[Tensor]]:
+def sketched(column: Column, known: dict[tuple[int, int], Tensor] | None = None) -> list[list[Tensor]]:
     """H, GN and T of a column, folded: by part and node, (m, s).
 
     Args:
@@ -61,8 +70,8 @@ def sketched(column: Column, known: dict[int, Tensor] | None = None) -> list[lis
     parts: list[list[Tensor]] = [[], [], []]
     for v, pieces in enumerate(column.gauss_newton):
         tensor = column.tensor[v]
-        gn = folded(flattened(pieces), v, known)
-        t = torch.zeros_like(gn) if tensor is None else folded(flattened(tensor), v, known)
+        gn = folded(pieces, v, known)
+        t = torch.zeros_like(gn) if tensor is None else folded(tensor, v, known)
         for part, value in zip(parts, (gn + t, gn, t)):
             part.append(value)
     return parts

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -25,10 +26,11 @@ from netvitals.curvature.engine.cost import Cost
 from netvitals.curvature.engine.journal import Journal
 from netvitals.curvature.engine.nodes import Choice
 from netvitals.curvature.engine.problem import Problem, advised, laboratory
-from netvitals.curvature.engine.products import Column, Part, Pieces, Products, filled
+from netvitals.curvature.engine.products import Column, Part, Pieces, Products, filled, joined
 from netvitals.curvature.engine.sketches import inner_products, sketched
 from netvitals.curvature.engine.tape import Space, Tape, recorded, recorded_parameters
 
+SHORT = 1 << 16  # numbers in a vector: copies of shorter ones cost less than to handle each by itself
 KEPT = 64  # graphs are kept between passes in at most this part of the memory budget
 
 
@@ -104,7 +106,7 @@ class Stream:
         self._all_kept = False
         self._dim, self._in_first = 0, 1
         self.make: Callable[[Problem, int], Tape] | None = None  # another kind of tape of every batch
-        self._signs: dict[int, Tensor] = {}
+        self._signs: dict[tuple[int, int], Tensor] = {}
         self._stack = ExitStack()
 
     def __enter__(self) -> Stream:
@@ -188,16 +190,30 @@ class Stream:
     def columns(self, wanted: Sequence[tuple[int, Pieces]]) -> list[Column]:
         """Several columns of the mean Hessian, each times its own probes, over one pass through the data."""
 
+        portions: list[list[slice]] = []  # the same in every batch, so that long ones are joined once
+        small = sum(leaf.numel() for leaf in self.flat) < SHORT
+
         def do(products: Products) -> tuple[Any, Any]:
-            parts = [products.column(w, probes) for w, probes in wanted]
-            return [[c.gauss_newton, c.tensor] for c in parts], [sketched(c, self._signs) for c in parts]
+            if not portions:
+                portions.extend(products.portions(probes[0].shape[0]) for _, probes in wanted)
+            sums, sketches = [], []
+            for (w, probes), places in zip(wanted, portions):
+                parts = [products.portion(w, probes, at) for at in places]
+                if small:
+                    parts = [joined(parts)]
+                sums.append([[c.gauss_newton, c.tensor] for c in parts])
+                sketches.append([sketched(c, self._signs) for c in parts])
+            return sums, sketches
 
         total, kept = self.each(do)
         weights = np.array(self.weights, float)
         found = []
-        for k, (gauss_newton, tensor) in enumerate(total):
-            spread = inner_products([one[k] for one in kept], weights) if len(kept) > 1 else None
-            found.append(Column(gauss_newton, tensor, spread))
+        for k, parts in enumerate(total):
+            column = joined([Column(gauss_newton, tensor) for gauss_newton, tensor in parts])
+            if len(kept) > 1:
+                shares = [inner_products([one[k][i] for one in kept], weights) for i in range(len(parts))]
+                column = replace(column, spread=np.concatenate(shares, -1))
+            found.append(column)
         return found
 
     def column(self, w: int, probes: Pieces) -> Column:
