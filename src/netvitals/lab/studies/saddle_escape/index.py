@@ -5,7 +5,7 @@ from __future__ import annotations
 from netvitals.lab.index import Cost, Entry
 
 REDUCTION, SCALING, UNIVERSALITY, HE = "saddle-reduction", "saddle-scaling", "saddle-universality", "saddle-he"
-CASCADE, THEOREMS = "saddle-cascade", "saddle-theorems"
+CASCADE, THEOREMS, OFF, PROOFS = "saddle-cascade", "saddle-theorems", "saddle-off-manifold", "saddle-proofs"
 COSTS = {
     REDUCTION: Cost(6.0),
     SCALING: Cost(0.05),
@@ -13,6 +13,7 @@ COSTS = {
     HE: Cost(20.0),
     CASCADE: Cost(2.0),
     THEOREMS: Cost(0.01),
+    OFF: Cost(0.5),
 }
 
 ENTRIES = (
@@ -71,13 +72,14 @@ ENTRIES = (
         THEOREMS,
         ("C1", "C6", "C19"),
     ),
+    Entry("Proposition 8, Lemma 10", "the signal-energy identity at states", "whole", THEOREMS, ("C25", "C26")),
     Entry(
         "Definition 9, Theorem 11",
-        "bounds on γ and M along a trajectory",
-        "small only",
-        THEOREMS,
-        ("C25", "C26"),
-        why="at states, not along a trajectory with its detectors",
+        "bounds on γ and M along a trajectory, with detectors of both",
+        "whole",
+        OFF,
+        ("T19l", "T19u", "T19c"),
+        only={"question": "way"},
     ),
     Entry("Theorem 16", "the balanced ray", "small only", THEOREMS, ("T7",), why="on the ray only"),
     Entry(
@@ -91,6 +93,20 @@ ENTRIES = (
         ("C33", "C34"),
         why="times of the second and third mode are not measured in a network",
     ),
-    Entry("Section 5, remark", "the prefactor off the manifold", "not here", why="not written yet"),
-    Entry("Appendix D", "two-sided bounds on all forward and backward chains", "not here", why="not written yet"),
+    Entry(
+        "Section 5, remark",
+        "the prefactor, on the manifold and off it",
+        "whole",
+        OFF,
+        ("T21m", "T21h"),
+        only={"question": ("manifold", "way")},
+    ),
+    Entry(
+        "Appendix D",
+        "two-sided bounds on all forward and backward chains, at the start and along the way",
+        "whole",
+        OFF,
+        ("D1", "D2"),
+        only={"question": ("start", "way")},
+    ),
 )
