@@ -80,14 +80,7 @@ ENTRIES = (
     Entry("Figure 7", "pruning by gates, magnitude and at random", "whole", PRUNING, ("C17", "E18-relu")),
     Entry("Figure 8", "BatchNorm against GroupNorm", "whole", NORMS, ("C5",)),
     Entry("Figure 9", "five thresholds", "whole", IMAGES, ("C6",)),
-    Entry(
-        "Figure 10",
-        "quantiles of the gate's size over training",
-        "small only",
-        IMAGES,
-        ("C6",),
-        why="quantiles are stored for the mean gate only (E5), and not drawn as bands",
-    ),
+    Entry("Figure 10", "bands of the gate's size over training", "whole", IMAGES, ("F10",), only={"optimizer": "sgd"}),
     Entry(
         "Figure 11",
         "change of density under SGD, Adam and AdamW, 48 runs each",
@@ -185,8 +178,9 @@ ENTRIES = (
     Entry(
         "Section 5.2",
         "when means turn negative, and that it does not follow smoothness",
-        "not here",
-        why="not judged yet",
+        "whole",
+        SWEEP,
+        ("A3-turn", "A3-turn-digits", "A3-smoothness", "A3-smoothness-digits"),
     ),
     Entry(
         "Section A.9.4",
