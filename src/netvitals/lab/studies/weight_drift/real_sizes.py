@@ -63,13 +63,14 @@ def trials(p: RealSizes) -> list[Config]:
     photographs = p.full or (present(IMAGES) and not p.embedded)
     words = "shards:fineweb" if p.full else EMBEDDED if p.embedded else source()
     known = {"gpt": words, "speech": "speech" if p.full else "audio"}
-    steps = lambda n: FULL_STEPS[{"resnet-bn": "resnet", "speech": "denoiser"}.get(n, n)] if p.full else p.steps
+    like = {"resnet-bn": "resnet", "speech": "denoiser"}
+    steps = {n: FULL_STEPS[like.get(n, n)] if p.full else p.steps for n in NETWORKS}
     out: list[Config] = []
     for n in NETWORKS:
         data = known.get(n, "cifar10" if photographs else "digits")
         for act in p.activations:
             for kind in ("muon", "adam") if n == "gpt" else ("sgd", "adam"):
-                base: Config = {"network": n, "act": act, "data": data, "optimizer": kind, "steps": steps(n)}
+                base: Config = {"network": n, "act": act, "data": data, "optimizer": kind, "steps": steps[n]}
                 out += [{**base, "full": p.full, "seed": s} for s in range(p.seeds)]
     return out
 
@@ -130,7 +131,7 @@ def phased(name: str) -> Dataset:
 
     def split(count: int, seed: int) -> Split:
         noisy, clean = form.sounds(count, torch.Generator().manual_seed(seed))
-        shape = {"window": form.window, "hop": form.hop, "compression": form.compression}
+        shape: dict[str, Any] = {"window": form.window, "hop": form.hop, "compression": form.compression}
         return Split(spectra(noisy, **shape)[0], spectra(clean, **shape)[1])
 
     train, test = split(form.count, 0), split(form.test, 1)
@@ -144,7 +145,7 @@ class _Phased(Speech):
         names = sorted(p.name for p in noisy.glob("*.wav") if (clean / p.name).is_file())[:count]
         if not names:
             raise ValueError(f"{noisy} and {clean} must hold wave files of the same names, and there are none")
-        shape = {"window": self.window, "hop": self.hop, "compression": self.compression}
+        shape: dict[str, Any] = {"window": self.window, "hop": self.hop, "compression": self.compression}
         cut = lambda folder: torch.cat([self._cut(waveform(folder / n, self.rate)) for n in names])
         return Split(spectra(cut(noisy), **shape)[0], spectra(cut(clean), **shape)[1])
 
