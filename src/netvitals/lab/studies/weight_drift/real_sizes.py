@@ -185,9 +185,9 @@ STUDIES = (
 
 
 def _claims() -> Iterator[Claim]:
-    for tag, what, chosen in (
-        ("real", "networks on images and text", tuple(n for n in NETWORKS if n != "speech")),
-        ("speech", "a speech network with magnitude and phase", ("speech",)),
+    for tag, what, chosen, more in (
+        ("real", "networks on images and text", tuple(n for n in NETWORKS if n != "speech"), ()),
+        ("speech", "a speech network with magnitude and phase", ("speech",), ("synthetic tones at small scale",)),
     ):
         yield Claim(
             id=f"weight-drift/C11-{tag}",
@@ -199,7 +199,7 @@ def _claims() -> Iterator[Claim]:
             uses=matches(network=chosen),
             seeds=PAIRS,
             effect="change of the mean input of activations, in its standard deviations",
-            choices=("constant rate, no decay", "two optimisers each"),
+            choices=("constant rate, no decay", "two optimisers each", *more),
         )
 
 
