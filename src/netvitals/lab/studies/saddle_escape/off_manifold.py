@@ -202,7 +202,7 @@ STUDIES = (
         scales={
             "smoke": Sizes(width=16, inputs=6, necks=(3,), eps=(0.03, 0.003), seeds=3, draws=400),
             "small": Sizes(),
-            "paper": Sizes(8, 128, 16, (3, 5, 8), (0.1, 0.05, 0.02), seeds=20, draws=10_000),
+            "paper": Sizes(8, 128, 16, (3, 5, 8), seeds=20, draws=10_000),
         },
         trials=trials,
         settled="proofs name no sizes; the flow of whole networks is integrated, with exact means along the teacher",
