@@ -38,7 +38,7 @@ class Endurance:
     """``epochs`` of the images; ``steps`` of the text; looks at ``probe`` examples."""
 
     epochs: int = 2
-    steps: int = 160
+    steps: int = 60
     seeds: int = 5
     probe: int = 64
     context: int = 32

@@ -37,7 +37,7 @@ ENTRIES = (
         "whole",
         ENDURANCE,
         ("C23-resnet", "C23-gpt"),
-        why="at small scale two epochs of a narrow residual network and 160 steps of a small GPT",
+        why="at small scale two epochs of a narrow residual network and 60 steps of a small GPT",
     ),
     Entry("E3, perceptron", "persistence over ten epochs on digits", "whole", SIGNS, ("C23", "C8")),
     Entry(
