@@ -10,7 +10,28 @@ from netvitals.saddle.students.network import ansatz_stack, loss_beside, losses,
 pytestmark = pytest.mark.slow
 
 PAPER = "saddle-escape"
-ERRATA = {"C5", "C12", "C19", "C21", "C22", "C23", "C24", "C35", "C36b", "T4e", "T12", "T17"}
+ERRATA = {
+    "C5",
+    "C12",
+    "C19",
+    "C21",
+    "C22",
+    "C23",
+    "C24",
+    "C35",
+    "C36b",
+    "D2",
+    "E6o",
+    "E6t",
+    "R25d",
+    "R25r",
+    "T4e",
+    "T12",
+    "T12i",
+    "T16o",
+    "T17",
+    "T21h",
+}
 NAMES = [
     "saddle-reduction",
     "saddle-scaling",
@@ -18,6 +39,8 @@ NAMES = [
     "saddle-he",
     "saddle-cascade",
     "saddle-theorems",
+    "saddle-off-manifold",
+    "saddle-proofs",
     "plateau-forecast",
 ]
 

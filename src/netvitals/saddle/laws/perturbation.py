@@ -51,6 +51,16 @@ class Expansion(Result):
         r"""Leading value of $d(X_1^2-X_j^2)/dt = 2(q-1)K_t\lambda'X_1^{q-1}\prod_mX_m$, the same for all j."""
         return 2 * (self.d.q - 1) * self.d.k * self.d.lam_prime * x[..., 0] ** (self.d.q - 1) * x.prod(-1)
 
+    def invariant(self, x: Tensor, *, printed: bool = False) -> Tensor:
+        r"""$I_1=X_1^2-X_L^2-\frac{2(q-1)}{q+1}\lambda'X_1^{q+1}$, constant along the chain to its next order (Thm 16).
+
+        The printed series has $s^{q+1}(1+y_1)^{(q-1)/2}$, $s=X_L$, in the place of $X_1^{q+1}$: right on the balanced
+        ray only, since there alone $V_0(y)=0$ (E13).
+        """
+        q, s, first = self.d.q, x[..., -1], x[..., 0]
+        power = s**2 * first ** (q - 1) if printed else first ** (q + 1)
+        return first**2 - s**2 - 2 * (q - 1) / (q + 1) * self.d.lam_prime * power
+
     def insertion(self, x: Tensor, g: Tensor, k: int) -> Tensor:
         r"""Part of f with one nonlinear insertion at activation k (eq. 25), k = 1..L−1:
 

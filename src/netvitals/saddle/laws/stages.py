@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from netvitals.capture.result import Result
+from netvitals.saddle.laws.blocks import BlockChain
 from netvitals.saddle.laws.chain import ScalarChain, _with_slope
 from netvitals.saddle.laws.drives import drive
 
@@ -150,3 +151,97 @@ def forecast_rank(betas: Sequence[float], eps: float, necks: Sequence[int]) -> t
     """
     times = [eps ** -(max(r, 2) - 2) / b for b, r in zip(betas, necks)]
     return tuple(int(i) for i in np.argsort(times))
+
+
+def printed_stage_integral(depth: int, theta: float) -> float:
+    r"""$\int_0^\theta du/(1+u^{L-1})$: the stage ODE (65) with forcing and self-drive added up, as printed.
+
+    It is $I_L(\theta)$ for L = 3 only: along a chain $\dot c\propto(\rho^2+c^2)^{(L-1)/2}$, which is not
+    $\rho^{L-1}+c^{L-1}$.
+
+    Args:
+        depth: number of layers, 2 or more.
+        theta: upper end.
+
+    Returns:
+        The integral.
+
+    >>> round(printed_stage_integral(3, 1.0) - stage_integral(3, 1.0), 12)
+    0.0
+    """
+    from scipy.integrate import quad
+
+    return float(quad(lambda u: 1 / (1 + u ** (depth - 1)), 0, theta, epsrel=1e-11)[0])
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageForces(Result):
+    """Forces on mode k where the modes before it are fitted and its own block is at ρ, with first-layer amplitude 0.
+
+    Returned by :func:`stage_forces`.
+
+    Attributes:
+        forcing: F_k, velocity of the amplitude.
+        drag: H_k, minus its derivative.
+        forcing_law: √N_B β_k h α^{L−1} ρ^{L−1}.
+        drag_law: N_B α^{2(L−1)} ρ^{2(L−1)}.
+        rho: scale that the measured forcing stands for.
+        fastest: largest velocity of any scalar in that state; where it is far above the forcing this is no saddle.
+    """
+
+    forcing: float
+    drag: float
+    forcing_law: float
+    drag_law: float
+    rho: float
+    fastest: float
+
+    def __str__(self) -> str:
+        return (
+            f"forcing {self.forcing:.4g} ({self.forcing / self.forcing_law:.4f} of the law), drag {self.drag:.4g}, "
+            f"fastest scalar {self.fastest:.4g}"
+        )
+
+
+def stage_forces(chain: BlockChain, mode: int, rho: float) -> StageForces:
+    r"""$F_k$ and $H_k$ of the stage ODE (65) at the state where mode ``mode`` (from 0) should begin.
+
+    Args:
+        chain: the exact block reduction of a network.
+        mode: k, from 1; the modes below it are fitted, each by its own block.
+        rho: scale of the blocks that are not.
+
+    Returns:
+        The forces, their laws, and the fastest velocity in that state.
+
+    >>> from netvitals.saddle.laws.blocks import BlockChain
+    >>> found = stage_forces(BlockChain("tanh", (1.0, 0.3), 4, 8, nodes=16), 1, 0.05)
+    >>> round(found.forcing / found.forcing_law, 3), found.fastest > 100 * found.forcing
+    (1.0, True)
+    """
+    if not 0 < mode < chain.modes:
+        raise ValueError(f"a later mode is one of 1..{chain.modes - 1}, got {mode}")
+    scales = torch.full((chain.depth, chain.modes), float(rho), dtype=torch.float64)
+    scales[0, mode] = 0
+    for k in range(mode):
+        scales[:, k] = _fitted(ScalarChain(chain.f, chain.block, float(chain.betas[k])), chain.depth)
+    theta = chain.aligned(scales)
+    velocity, at = chain.velocity(theta), mode * chain.modes + mode
+    d = drive(chain.f, chain.depth, chain.block, float(chain.betas[mode]))
+    forcing = float(velocity[at])
+    return StageForces(
+        forcing=forcing,
+        drag=-float(chain.jacobian(theta)[at, at]),
+        forcing_law=d.k * rho ** (chain.depth - 1),
+        drag_law=chain.block * (d.slope * rho) ** (2 * (chain.depth - 1)),
+        rho=(forcing / d.k) ** (1 / (chain.depth - 1)),
+        fastest=float(velocity.abs().max()),
+    )
+
+
+def _fitted(alone: ScalarChain, depth: int) -> Tensor:
+    """Scales of a chain that has learnt its mode."""
+    from netvitals.saddle.laws.integration import integrate
+
+    start = torch.full((1, depth), 0.4, dtype=torch.float64)
+    return integrate(lambda x, _: alone.velocity(x), start, t_max=300.0, rtol=1e-8, atol=1e-10).x[-1, 0]

@@ -8,7 +8,7 @@ with $T\ge c'\gamma^{2-2/r}$ this gives the exponent r − 2 without any symmetr
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from netvitals.capture.result import Result
 from netvitals.saddle.laws.drives import drive
+from netvitals.saddle.measure.chains import path_vectors
 from netvitals.saddle.students.network import Stack, output
 from netvitals.saddle.students.task import Sample, Teacher
 
@@ -102,7 +103,7 @@ def signal_energy(
     f = f.detach()
     w = [m.detach() for m in w]
     dot = lambda a, b: torch.stack([(x * y).sum((1, 2)) for x, y in zip(a, b)]).sum(0)
-    forward, backward = _path_vectors(w, v)
+    forward, backward = path_vectors(w, v)
     rank_one = []
     for ell, full in enumerate(big_g):
         outer = d.slope ** (len(w) - 1) * backward[ell][:, :, None] * forward[ell][:, None, :]
@@ -124,15 +125,34 @@ def signal_energy(
     )
 
 
-def _path_vectors(w: Stack, v: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-    """A_0..A_L (forward images of v) and B_1..B_L (backward images of 1), each with one row per copy."""
-    forward = [v.double().expand(w[0].shape[0], -1)]
-    for m in w:
-        forward.append(torch.einsum("coi,ci->co", m, forward[-1]))
-    backward = [torch.ones(w[0].shape[0], 1, dtype=torch.float64)]
-    for m in reversed(w[1:]):
-        backward.append(torch.einsum("coi,co->ci", m, backward[-1]))
-    return forward, backward[::-1]
+def signal_margins(
+    task: Teacher, sample: Sample, r: int, *, gammas: Sequence[float] = (), scales: Sequence[float] = ()
+) -> Callable[[Stack], Tensor]:
+    r"""Detectors for :func:`~netvitals.saddle.students.trajectories.flow`: $\gamma$ and M as they pass given levels.
+
+    Args:
+        task: the teacher, whose first direction carries the signal.
+        sample: the inputs of the flow.
+        r: small layers, from the first on.
+        gammas: levels of $\gamma=E[fg]$.
+        scales: levels of $M=\max_{\ell\le r}\lVert W_\ell\rVert_{op}$.
+
+    Returns:
+        A function of the weights for ``events``: (copies, levels), each entry rising through 0 at its level.
+    """
+    g = sample.x @ task.directions[0].to(sample.x)
+
+    def margins(weights: Stack) -> Tensor:
+        seen = []
+        if gammas:
+            gamma = (output(weights, sample.x, task.f)[..., 0] * g * sample.weight).sum(1)
+            seen += [gamma / level - 1 for level in gammas]
+        if scales:
+            m = torch.stack([torch.linalg.matrix_norm(w, 2) for w in weights[:r]]).amax(0)
+            seen += [m.log() - math.log(level) for level in scales]
+        return torch.stack(seen, 1)
+
+    return margins
 
 
 @dataclass(frozen=True)
@@ -167,7 +187,7 @@ def nondegeneracy(weights: Stack, direction: Tensor) -> Nondegeneracy:
         The ratios, and the share above zero.
     """
     w = [m.detach().double() for m in weights]
-    forward, _ = _path_vectors(w, direction / direction.norm())
+    forward, _ = path_vectors(w, direction / direction.norm())
     scale = forward[-2].norm(dim=1) * w[-1].flatten(1).norm(dim=1)
     ratio = math.sqrt(w[-1].shape[2]) * forward[-1][:, 0] / scale
     return Nondegeneracy(ratio.numpy(), float((ratio > 0).double().mean()))

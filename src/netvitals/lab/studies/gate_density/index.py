@@ -8,6 +8,7 @@ from netvitals.lab.studies.gate_density.ablations import PHOTOGRAPHS
 FOUNDATIONS, IMAGES, SWEEP = "gate-density-foundations", "gate-density-images", "gate-density-sweep"
 NORMS, ARCHITECTURES = "gate-density-norms", "gate-density-architectures"
 TRANSITION, REACHABLE, COMPOUNDING = "gate-density-transition", "gate-density-reachable", "gate-density-compounding"
+CONVERGENCE = "gate-density-convergence"
 PRUNING, PRIVACY, TUNING = "gate-density-pruning", "gate-density-privacy", "gate-density-fine-tuning"
 PLACES = PHOTOGRAPHS[1][1]
 
@@ -20,6 +21,7 @@ COSTS = {
     TRANSITION: Cost(0.1, CORE),
     REACHABLE: Cost(0.1, CORE),
     COMPOUNDING: Cost(0.1, CORE),
+    CONVERGENCE: Cost(0.1, CORE),
     PRUNING: Cost(0.2, GPU),
     PRIVACY: Cost(6.0, CORE),
     TUNING: Cost(0.2, GPU),
@@ -78,14 +80,7 @@ ENTRIES = (
     Entry("Figure 7", "pruning by gates, magnitude and at random", "whole", PRUNING, ("C17", "E18-relu")),
     Entry("Figure 8", "BatchNorm against GroupNorm", "whole", NORMS, ("C5",)),
     Entry("Figure 9", "five thresholds", "whole", IMAGES, ("C6",)),
-    Entry(
-        "Figure 10",
-        "quantiles of the gate's size over training",
-        "small only",
-        IMAGES,
-        ("C6",),
-        why="quantiles are stored for the mean gate only (E5), and not drawn as bands",
-    ),
+    Entry("Figure 10", "bands of the gate's size over training", "whole", IMAGES, ("F10",), only={"optimizer": "sgd"}),
     Entry(
         "Figure 11",
         "change of density under SGD, Adam and AdamW, 48 runs each",
@@ -112,25 +107,36 @@ ENTRIES = (
     Entry("Figure 27", "targets", "whole", TRANSITION, ("E29-targets",)),
     Entry("Figure 28", "three resolutions", "whole", TRANSITION, ("E29-size",)),
     Entry("Figure 29", "finite-size exponents and the two thresholds", "whole", TRANSITION, ("E29-scaling",)),
-    Entry("Figure 30", "convergence curves with bands", "not here", why="no study keeps the loss of every iteration"),
+    Entry(
+        "Figure 30",
+        "convergence curves with bands",
+        "whole",
+        CONVERGENCE,
+        ("F30", "F30-spread", "F30-stiff"),
+        why="without L-BFGS-B, whose line search takes other steps; at small scale pictures of 32 × 32 and 8 seeds",
+        only={"check": "curves"},
+    ),
     Entry("Figure 31", "success rate by optimiser and stiffness", "whole", TRANSITION, ("E29-success",)),
     Entry(
         "Figure 32",
-        "difficulty model: ROC and coefficients",
-        "small only",
-        TRANSITION,
-        ("E29-difficulty",),
-        why="AUC is judged; curve, coefficients and accuracy are not drawn",
+        "difficulty model: ROC, coefficients and accuracy",
+        "whole",
+        CONVERGENCE,
+        ("F32",),
+        why="at small scale pictures of 32 × 32 and 8 seeds",
+        only={"check": "kernels"},
     ),
     Entry("Figure 33", "twenty restarts at stiffness 20", "whole", TRANSITION, ("E29-restarts",)),
     Entry("Figure 34", "attack surface of the fixed kernel", "whole", TRANSITION, ("E29-success",)),
+    Entry("Figure 35, left", "IoU with the kernel fixed and learned", "whole", COMPOUNDING, ("E30",)),
     Entry(
         "Figure 35",
-        "fixed and learned kernel",
-        "small only",
-        COMPOUNDING,
-        ("E30",),
-        why="effective stiffness and the correlation of deficit and gap are not measured",
+        "effective stiffness of a learned kernel, and the correlation of deficit and gap",
+        "whole",
+        CONVERGENCE,
+        ("F35-stiffness", "F35-independent"),
+        why="at small scale pictures of 32 × 32 and 8 seeds",
+        only={"check": "joint"},
     ),
     Entry("Figure 36", "deep networks of stiff sigmoids", "whole", COMPOUNDING, ("E31", "E31-law")),
     Entry("Figure 37", "independence of gates", "whole", COMPOUNDING, ("E26-independence",)),
@@ -172,10 +178,17 @@ ENTRIES = (
     Entry(
         "Section 5.2",
         "when means turn negative, and that it does not follow smoothness",
-        "not here",
-        why="not judged yet",
+        "whole",
+        SWEEP,
+        ("A3-turn", "A3-turn-digits", "A3-smoothness", "A3-smoothness-digits"),
     ),
     Entry(
-        "Section A.9.4", "573-fold variance between clusters, edges before interiors", "not here", why="not judged yet"
+        "Section A.9.4",
+        "573-fold variance between clusters, edges before interiors",
+        "whole",
+        CONVERGENCE,
+        ("A94-variance", "A94-edges"),
+        why="at small scale pictures of 32 × 32 and 8 seeds",
+        only={"check": ("activations", "regions")},
     ),
 )

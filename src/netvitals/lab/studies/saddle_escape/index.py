@@ -5,7 +5,7 @@ from __future__ import annotations
 from netvitals.lab.index import Cost, Entry
 
 REDUCTION, SCALING, UNIVERSALITY, HE = "saddle-reduction", "saddle-scaling", "saddle-universality", "saddle-he"
-CASCADE, THEOREMS = "saddle-cascade", "saddle-theorems"
+CASCADE, THEOREMS, OFF, PROOFS = "saddle-cascade", "saddle-theorems", "saddle-off-manifold", "saddle-proofs"
 COSTS = {
     REDUCTION: Cost(6.0),
     SCALING: Cost(0.05),
@@ -13,6 +13,8 @@ COSTS = {
     HE: Cost(20.0),
     CASCADE: Cost(2.0),
     THEOREMS: Cost(0.01),
+    OFF: Cost(0.5),
+    PROOFS: Cost(0.05),
 }
 
 ENTRIES = (
@@ -56,13 +58,14 @@ ENTRIES = (
     ),
     Entry("Proposition 23", "the homotopy identity", "whole", CASCADE, ("C38",)),
     Entry("Proposition 24", "Schur–Perron, and whether its hypotheses hold", "whole", THEOREMS, ("C36", "C36b")),
+    Entry("Theorem 25", "truncations of a hierarchy that is given have rising rates", "whole", THEOREMS, ("C37",)),
     Entry(
-        "Theorem 25, Corollary 26",
-        "no finite closure has the true rate",
-        "small only",
-        THEOREMS,
-        ("C37",),
-        why="on a synthetic hierarchy; row moments of a network are not measured",
+        "Theorem 25, Corollary 26 in a network",
+        "row moments, the row-variance channel, and what a closure leaves out",
+        "whole",
+        PROOFS,
+        ("R25d", "R25r", "R25v"),
+        only={"question": ("rates", "residuals", "rows")},
     ),
     Entry(
         "Theorems 1 to 6",
@@ -71,26 +74,56 @@ ENTRIES = (
         THEOREMS,
         ("C1", "C6", "C19"),
     ),
+    Entry("Proposition 8, Lemma 10", "the signal-energy identity at states", "whole", THEOREMS, ("C25", "C26")),
     Entry(
         "Definition 9, Theorem 11",
-        "bounds on γ and M along a trajectory",
-        "small only",
-        THEOREMS,
-        ("C25", "C26"),
-        why="at states, not along a trajectory with its detectors",
+        "bounds on γ and M along a trajectory, with detectors of both",
+        "whole",
+        OFF,
+        ("T19l", "T19u", "T19c"),
+        only={"question": "way"},
     ),
-    Entry("Theorem 16", "the balanced ray", "small only", THEOREMS, ("T7",), why="on the ray only"),
+    Entry("Theorem 16, on the ray", "the invariant of the balanced ray", "whole", THEOREMS, ("T7",)),
     Entry(
-        "Lemma 19", "the shell", "small only", THEOREMS, ("T12",), why="the interior and the integral are not judged"
+        "Theorem 16",
+        "invariants and the product form off the ray",
+        "whole",
+        PROOFS,
+        ("T16o", "T16u"),
+        only={"question": "cone"},
     ),
+    Entry("Lemma 19, edges", "the shell at its edges", "whole", THEOREMS, ("T12",)),
+    Entry(
+        "Lemma 19",
+        "the shell's interior and its integral",
+        "whole",
+        PROOFS,
+        ("T12i", "T12s"),
+        only={"question": ("shell", "shell law")},
+    ),
+    Entry("Section E.6, one chain", "the stage law, and a weaker mode first", "whole", THEOREMS, ("C33", "C34")),
     Entry(
         "Section E.6",
-        "the stage ODE of mode k in a network",
-        "small only",
-        THEOREMS,
-        ("C33", "C34"),
-        why="times of the second and third mode are not measured in a network",
+        "F_k, H_k and ρ_op of a network, the stage ODE, and times of the second and third mode",
+        "whole",
+        PROOFS,
+        ("E6f", "E6o", "E6t"),
+        only={"question": ("forces", "stages")},
     ),
-    Entry("Section 5, remark", "the prefactor off the manifold", "not here", why="not written yet"),
-    Entry("Appendix D", "two-sided bounds on all forward and backward chains", "not here", why="not written yet"),
+    Entry(
+        "Section 5, remark",
+        "the prefactor, on the manifold and off it",
+        "whole",
+        OFF,
+        ("T21m", "T21h"),
+        only={"question": ("manifold", "way")},
+    ),
+    Entry(
+        "Appendix D",
+        "two-sided bounds on all forward and backward chains, at the start and along the way",
+        "whole",
+        OFF,
+        ("D1", "D2"),
+        only={"question": ("start", "way")},
+    ),
 )

@@ -1,0 +1,63 @@
+"""Convergence of the reconstruction: edges, norms, what judges make of known rows, and a run at smoke scale."""
+
+import numpy as np
+import pytest
+import torch
+
+from netvitals.lab import studies
+from netvitals.lab.studies.gate_density import convergence as study
+from netvitals.lab.studies.gate_density import convergence_claims as claims
+from netvitals.lab.studies.gate_density import reconstruction as rec
+
+
+def test_edges_touch_both_kinds_and_norms_are_those_of_the_matrix():
+    y = rec.target("checkerboard", 16, 4)
+    edge = study.edges(y)
+    assert float(edge.double().mean()) == pytest.approx(1 - (10 / 16) ** 2) and not edge[1, 1]  # the rim has no edge
+    k = rec.kernel("sobel_x")
+    problem, _ = rec.grid([1.0], 1, [k], rec.target("stripes", 16, 4), padding="circular")
+    dense = float(torch.linalg.matrix_norm(rec.dense_operator(problem), 2))
+    assert study.spectral_norm(k, 16) == pytest.approx(dense, rel=1e-6)
+
+
+def test_the_curve_of_a_run_begins_at_its_start_and_ends_at_its_loss():
+    config = {"check": "curves", "method": "pgd", "size": 12, "seeds": 2, "iterations": 30, "alphas": [2.0, 20.0]}
+    rows = study.trial(config)
+    problem, x0 = study._problem(config)
+    start = problem.loss(problem.forward(x0)).double().reshape(2, 2)
+    for i, row in enumerate(rows):
+        assert row["mean"][0] == pytest.approx(float(start[i].mean())) and row["at"][0] == 0 and row["at"][-1] == 30
+        assert row["mean"][-1] == pytest.approx(np.mean(row["final"])) and min(row["settled"]) > 0
+        assert row["deviation"][-1] == pytest.approx(np.std(row["final"], ddof=1))
+
+
+def test_effective_stiffness_is_the_nominal_one_where_both_kernels_are_as_active():
+    alphas = [2.0, 4.0, 8.0, 16.0, 32.0]
+    rows = [
+        {"check": "joint", "alpha": a, "fixed_active": [1 / a], "joint_active": [1 / (2 * a)], "norm_ratio": [2.0]}
+        for a in alphas
+    ]
+    got = claims._effective(rows)[1]
+    assert got[:-1] == pytest.approx([2.0] * 4, rel=0.05) and got[-1] == pytest.approx(1)  # beyond the grid
+    assert claims.amplified(rows[:-1] + [{**rows[-1], "joint_active": [1 / 64]}]).status != "holds"
+
+
+def test_judges_tell_edges_first_and_groups_apart():
+    region = {"target": "disc", "alpha": 5.0, "moments": [5, 10], "edge": [1, 0.4, 0.2], "interior": [1, 0.6, 0.3]}
+    assert claims.first_edges([region]).status == "holds"
+    assert claims.first_edges([{**region, "interior": [1, 0.6, 0.1]}]).status == "fails"
+    rng = np.random.default_rng(0)
+    centre = {"sigmoid": 0.0, "tanh": 0.0, "relu": 0.5, "gelu": 1.0, "silu": 1.0, "mish": 1.0}
+    make = lambda noise: [{"act": a, "active": (c + noise * rng.normal(size=400)).tolist()} for a, c in centre.items()]
+    within = np.sqrt(np.var([0, 0.5, 1]) / 573)
+    assert claims.between(make(within)).status == "holds" and claims.between(make(4 * within)).status == "fails"
+
+
+@pytest.mark.slow
+def test_smoke_run_judges_every_claim_and_draws(tmp_path):
+    run = studies.run(study.NAME, "smoke", engine="inline", results=tmp_path / "results.sqlite", progress=False)
+    assert run.failed == 0 and len(run.verdicts) == len(claims.CLAIMS)
+    assert run.verdicts["gate-density/A94-edges"].measured is not None
+    for claim in claims.CLAIMS:
+        if claim.plot is not None:
+            assert "<svg" in claim.plot(run.rows).svg()
