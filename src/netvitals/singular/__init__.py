@@ -17,6 +17,7 @@ from netvitals.singular.checkpoint.layernorm import ln_kernel_test
 from netvitals.singular.checkpoint.stream import StreamSigma, sigma_stream
 from netvitals.singular.moments.schur import schur_profile
 from netvitals.singular.moments.kronecker import KFAC, kfac
+from netvitals.singular.checkpoint.deviation import RateDeviation, rate_deviation  # against what theory says
 
 # the learning coefficient, by sampling
 from netvitals.singular.sampling.coefficient import LLC
@@ -30,6 +31,7 @@ from netvitals.singular.sampling.history import (
 from netvitals.singular.sampling.evidence import WAIC, WatanabeTriple, waic, wbic
 
 # over a training run
+from netvitals.singular.checkpoint.spectra import SpectraHistory, spectra_history
 from netvitals.singular.checkpoint.tracker import change_points, condition_jumps, phase
 
 # room for a new task
@@ -70,6 +72,8 @@ __all__ = [
     "schur_profile",
     "KFAC",
     "kfac",
+    "RateDeviation",
+    "rate_deviation",
     "LLC",
     "learning_coefficient",
     "CoefficientHistory",
@@ -80,6 +84,8 @@ __all__ = [
     "WatanabeTriple",
     "waic",
     "wbic",
+    "SpectraHistory",
+    "spectra_history",
     "change_points",
     "condition_jumps",
     "phase",
