@@ -37,6 +37,7 @@ from netvitals.singular.checkpoint.tracker import change_points, condition_jumps
 # room for a new task
 from netvitals.singular.adapters.adapter import TangentialLoRA, tangential_lora
 from netvitals.singular.adapters.tangent import SafeDirections, safe_directions
+from netvitals.singular.adapters.pruning import PruningPlan, pruning_plan
 
 # the order of one direction, for a model given as a function of its parameters
 from netvitals.singular.orders.order import KLOrder, kl_order
@@ -55,6 +56,7 @@ from netvitals.singular.laws.rlct import (
     rlct_single,
 )
 from netvitals.singular.laws.prediction import Rates, predict_rates
+from netvitals.singular.laws.design import DesignRanking, rank_designs
 from netvitals.singular.networks.architecture import AttentionChain, Chain, SwiGLUStack  # what rates are predicted for
 from netvitals.singular.networks import zoo  # models with known answers
 
@@ -93,6 +95,8 @@ __all__ = [
     "tangential_lora",
     "SafeDirections",
     "safe_directions",
+    "PruningPlan",
+    "pruning_plan",
     "KLOrder",
     "kl_order",
     "along",
@@ -111,6 +115,8 @@ __all__ = [
     "rlct_single",
     "Rates",
     "predict_rates",
+    "DesignRanking",
+    "rank_designs",
     "AttentionChain",
     "Chain",
     "SwiGLUStack",
