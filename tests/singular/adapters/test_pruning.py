@@ -74,6 +74,6 @@ def test_wrong_input_gets_a_sentence():
         pruning_plan(model, "mse", torch.randn(0, 4, dtype=f64))
     with pytest.raises(ValueError, match="NaN"):
         pruning_plan(model, "mse", torch.full((3, 4), float("nan"), dtype=f64))
+    plan = pruning_plan(model, "mse", torch.randn(9, 4, dtype=f64))
     with pytest.raises(ValueError, match="of another model"):
-        plan = pruning_plan(model, "mse", torch.randn(9, 4, dtype=f64))
         plan.without(nn.Linear(4, 2), plan.units[:1])

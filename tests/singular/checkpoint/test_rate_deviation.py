@@ -47,7 +47,17 @@ def image():
     )
 
 
+class Scaled(nn.Module):
+    def __init__(self, shift=0.0):
+        super().__init__()
+        self.gain, self.shift = nn.Parameter(torch.linspace(0.5, 2, 8)), shift
+
+    def forward(self, x):
+        return self.gain * x + self.shift
+
+
 NETS = {
+    "scaled": (lambda: nn.Sequential(nn.Linear(5, 8), Scaled(), nn.Tanh(), nn.Linear(8, 3)), [2, 0]),
     "relu": (lambda: mlp(nn.ReLU), [6, 4, 2, 0]),
     "sigmoid": (lambda: mlp(nn.Sigmoid, depth=3), [4, 2, 0]),
     "layer norm after the first": (lambda: mlp(nn.GELU, norm=nn.LayerNorm, after=(0,)), [0, 4, 2, 0]),
@@ -110,6 +120,13 @@ def test_a_relu_behind_a_layer_norm_is_closed_and_no_rate_is_claimed():
     closed = [p for p in found.parts if p.factor == "G" and p.predicted is None]
     assert [p.layer for p in closed] == ["3", "5"] and all("identically zero" in p.fit.flags for p in closed)
     assert "closed for every example" in str(found)
+
+
+def test_a_shifted_channel_is_never_empty_and_its_activations_have_no_rate():
+    torch.manual_seed(0)
+    found = rate_deviation(nn.Sequential(nn.Linear(5, 8), Scaled(0.3), nn.Linear(8, 3)), "mse", torch.randn(40, 5))
+    a = next(p for p in found.parts if (p.layer, p.factor) == ("2", "A"))
+    assert a.predicted is None and abs(a.fit.slope) < 0.05 and "never empty" in str(found)
 
 
 class Bent(nn.Module):

@@ -2,7 +2,7 @@ r"""What it costs to take a hidden unit out, read from its rate: $K \approx F_v 
 
 Scaling a unit's incoming row and outgoing column to zero together leads to a singular point at distance
 $t = \|(a, c)\|$. Along that ray the Fisher form falls as $t^{2(k-1)}$, and $F_v t^2 / K = 2k^2$ (Theorem 2): the form
-at the checkpoint and its exponent give the divergence that pruning the unit will cost, in nats, without pruning it. With
+at the checkpoint and its exponent give the divergence that pruning will cost, in nats, without pruning anything. With
 k = 1, the regular guess, it would be $\tfrac12 F_v t^2$, four times too much for a unit of order 2.
 """
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from netvitals.anatomy import Anatomy, chart
 from netvitals.anatomy.batching import call_with
@@ -24,7 +24,6 @@ from netvitals.capture.nested import output_tensor
 from netvitals.capture.task import inputs_of
 
 StepKind = Literal["layer", "activation", "norm", "sum"]
-_FLAT = 1e-9  # a slope at zero below this is none
 _NEAR = 1e-6  # where slopes at zero are read off
 _POOLS = ("mean", "max_pool", "avg_pool", "adaptive")
 _REASONS = {
@@ -161,12 +160,9 @@ class _Reader:
             if op is None or op.name == "embedding":
                 self.ends[value] = None
                 return value, None
-            region = self.regions.get(value)
             live = [i for i in dict.fromkeys(op.inputs) if i in self.live]
             name = op.name.rstrip("_")
-            if region is not None and region.kind == "affine":
-                value = region.root
-            elif op.kind == "view" or name in IDENTITY or name.startswith(_POOLS):
+            if op.kind == "view" or name in IDENTITY or name.startswith(_POOLS):
                 value = op.inputs[0]
             elif name in ("add", "sub") and len(live) == 2:
                 return value, Step("sum", str(op), tuple(live), value)
@@ -182,8 +178,7 @@ class _Reader:
             return self._norm(self.norms[value])
         region = self.regions.get(value)
         # what a written-out norm squares first belongs to the norm in the anatomy, and is an activation here
-        known = region is not None and region.kind in ("activation", "normaliser")
-        return self._activation(region) if region is not None and known else None
+        return self._activation(region) if region is not None and region.kind != "unclear" else None
 
     def _layer(self, layer: Layer) -> Step:
         if why := why_not_alone(layer, self.anatomy):
@@ -202,21 +197,22 @@ class _Reader:
 
     def _activation(self, region: Region) -> Step:
         shape = self.anatomy.values[region.root].shape
-        at = lambda x: float(region.f(torch.full(shape, x, dtype=torch.float64)).flatten()[0])
+        at = lambda x: region.f(torch.full(shape, x, dtype=torch.float64)).flatten()
         zero = at(0.0)
-        left, right = (zero - at(-_NEAR)) / _NEAR, (at(_NEAR) - zero) / _NEAR
-        if max(abs(left), abs(right)) < _FLAT + 10 * _NEAR:
+        left, right = (_largest(rise) / _NEAR for rise in (zero - at(-_NEAR), at(_NEAR) - zero))
+        if region.kind != "affine" and max(abs(left), abs(right)) < 10 * _NEAR:
             raise ValueError(
                 f"there is no rate law for {region.name}: its slope at zero is 0: a dead channel has no first order"
             )
-        scales = zero == 0 and all(abs(at(2 * x) - 2 * at(x)) < _FLAT for x in (-0.7, 0.4))
+        offset = _largest(zero)
+        scales = offset == 0 and all(bool(torch.allclose(at(2 * x), 2 * at(x))) for x in (-0.7, 0.4))
         return Step(
             "activation",
             region.name,
             (region.root,),
             region.end,
             slopes=(left, right),
-            at_zero=zero,
+            at_zero=offset,
             homogeneous=scales,
         )
 
@@ -252,6 +248,11 @@ class _Reader:
                         f"there is no rate law for {step.name}: {sizes[axis]} channels come to it as {size}, so that "
                         "a dead channel is no single one of them (flattened, reshaped or broadcast)"
                     )
+
+
+def _largest(values: Tensor) -> float:
+    """The entry of the largest size, with its sign."""
+    return float(values[values.abs().argmax()])
 
 
 def _no_law(name: str, where: str) -> str:
