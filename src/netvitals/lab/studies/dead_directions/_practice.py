@@ -153,9 +153,11 @@ def approach(start: str, depth: int, steps: int, seed: int, width: int = 5) -> l
     y = x * entries
     net = nn.Sequential(*(nn.Linear(width, width, bias=False) for _ in range(depth))).double()
     with torch.no_grad():
-        for layer in net:
+        for layer in net.children():
             drawn = torch.randn(width, width, generator=generator, dtype=f64) / math.sqrt(width)
-            layer.weight.copy_(torch.diag(entries + 0.4 * (1 - entries)) if start == "aligned" else drawn)
+            layer.get_parameter("weight").copy_(
+                torch.diag(entries + 0.4 * (1 - entries)) if start == "aligned" else drawn
+            )
     optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
     looks = set(np.unique(np.geomspace(max(steps // 200, 1), steps, 24).astype(int)).tolist())
     kept: dict[int, dict[str, Tensor]] = {}
@@ -202,7 +204,7 @@ class Weighted(nn.Module):
 
     def __init__(self, weight: Tensor) -> None:
         super().__init__()
-        self.linear, self.norm = nn.Linear(*weight.shape, bias=False), nn.LayerNorm(len(weight))
+        self.linear, self.norm = nn.Linear(len(weight), len(weight), bias=False), nn.LayerNorm(len(weight))
         self.linear.weight.data = weight
 
     def forward(self, x: Tensor) -> Tensor:

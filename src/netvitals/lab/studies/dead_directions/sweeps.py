@@ -77,9 +77,9 @@ def probes(p: Sweeps) -> Iterator[Config]:
         yield one("rectangular", {"depth": depth, "widths": widths, "activation": name})
     for width, heads, blocks in product((8, 12, 16), p.heads, (2, 3)):
         attention = {"blocks": blocks, "tokens": 5, "width": width, "heads": heads}
-        few = {"kind": "attention", "samples": min(p.samples, 64)}
-        yield one("heads", attention, **few)
-        yield one("heads, stream", {**attention, "residual": True}, SMALL, **few)
+        few = min(p.samples, 64)
+        yield one("heads", attention, USUAL, "attention", samples=few)
+        yield one("heads, stream", {**attention, "residual": True}, SMALL, "attention", samples=few)
 
 
 def trials(p: Sweeps) -> list[Config]:
@@ -104,7 +104,9 @@ def floor(eps: float, depth: int, steps: int, width: int = 4, lr: float = 1e-3, 
     weights = [Parameter(torch.diag(entries)) for _ in range(depth)]
     target = torch.diag(torch.tensor([1.0] * (width - 1) + [0.0], dtype=f64))
     optimizer = optim.EpsFloor(weights, lr=lr, eps=eps)
-    ts, lams, turned = [], [], 0.0
+    ts: list[float] = []
+    lams: list[float] = []
+    turned = 0.0
     looks = set(np.unique(np.geomspace(1, steps, 90).astype(int)).tolist())
     for i in range(1, steps + 1):
         product_: Tensor = weights[0]
