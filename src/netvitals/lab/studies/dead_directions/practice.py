@@ -92,7 +92,7 @@ STUDIES = (
         settled="the paper names no sizes for these readings; exponents lie apart by far more than small leaves open",
         summary=summary,
         scales={
-            "smoke": Practice(width=8, examples=24, approach=800, pruning=60, design=40, seeds=1),
+            "smoke": Practice(width=8, examples=24, approach=800, pruning=40, design=20, seeds=1),
             "small": Practice(),
             "paper": Practice(width=32, examples=400, approach=40_000, pruning=2000, design=4000, seeds=10),
         },

@@ -9,13 +9,19 @@ import numpy as np
 
 from netvitals import stats
 from netvitals.lab.engine.judges import at_most, column, compared, groups, paired, some
-from netvitals.lab.studies import Claim, Expected, Plot, Row, Series, Verdict, decide, holds, underspecified
+from netvitals.lab.studies import Claim, Expected, Plot, Row, Series, Verdict, decide, holds, not_run, underspecified
 from netvitals.lab.studies.dead_directions._judging import SLOPE, check_is, claim
 from netvitals.lab.studies.dead_directions.practice import NAME
 
 Judge = Callable[[Sequence[Row]], Verdict]
 HALF = 0.5  # crossings: counts that lie further apart are not one count
 SIZES = ("the networks, their sizes and their data are ours: the paper names none",)
+
+
+def _short(rows: Sequence[Row]) -> Verdict | None:
+    """Where an aligned start has not come far enough, nothing can be read yet."""
+    still = any("no approach" in r["note"] for r in some(rows, start="aligned"))
+    return not_run("t does not move far enough for a rate: run it at a larger scale") if still else None
 
 
 # ------------------------------------------------------------------------------------------ §12: modules of one's own
@@ -61,6 +67,8 @@ def _refusal(rows: Sequence[Row]) -> Verdict:
 
 def _frame(rows: Sequence[Row]) -> Verdict:
     """Away from the aligned start the trajectory does not show the predicted rates."""
+    if (early := _short(rows)) is not None:
+        return early
     cells = [r for r in rows if r["predicted"] > 0]
     met = lambda some: sum(r["difference"] is not None and abs(r["difference"]) <= SLOPE for r in some) / len(some)
     shares = {start: met([r for r in cells if r["start"] == start]) for start in ("aligned", "random")}
@@ -76,6 +84,8 @@ def _frame(rows: Sequence[Row]) -> Verdict:
 
 
 def _axes(rows: Sequence[Row]) -> Verdict:
+    if (early := _short(rows)) is not None:
+        return early
     found = some(rows, start="aligned")
     missing = [r["note"] for r in found if r["difference"] is None]
     if missing:
@@ -91,6 +101,8 @@ def _axes(rows: Sequence[Row]) -> Verdict:
 
 
 def _reach(rows: Sequence[Row]) -> Verdict:
+    if (early := _short(rows)) is not None:
+        return early
     aligned, random = (some(rows, start=s) for s in ("aligned", "random"))
     refused = [r for r in random if r["rank"] is None]
     sound = all("reach exceeded" in r["note"] or "no approach" in r["note"] for r in refused)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -31,7 +32,7 @@ NORMS: dict[str, tuple[int, ...]] = {"none": (), "after first": (1,), "after las
 
 @dataclass(frozen=True)
 class Sweeps:
-    """Samples of a probe, widths and heads, steps of both descents, seeds."""
+    """Samples of a probe, widths and heads, steps of both descents, seeds; and which part of each topic is run."""
 
     samples: int = 600
     widths: tuple[int, ...] = (6, 10, 16)
@@ -39,6 +40,7 @@ class Sweeps:
     steps: int = 20_000
     diagonal: int = 8000
     seeds: int = 5
+    every: int = 1
 
 
 def probes(p: Sweeps) -> Iterator[Config]:
@@ -83,7 +85,11 @@ def probes(p: Sweeps) -> Iterator[Config]:
 
 
 def trials(p: Sweeps) -> list[Config]:
-    out = list(probes(p))
+    seen: Counter[str] = Counter()
+    out: list[Config] = []
+    for config in probes(p):
+        seen[config["topic"]] += 1
+        out += [config] if seen[config["topic"]] % p.every == 1 % p.every else []
     out += [{"check": "floor", "eps": e, "depth": d, "steps": p.steps} for e in FLOORS for d in (2, 3)]
     drivers = ["sgd", *(f"eps {e:g}" for e in FLOORS)]
     out += [{"check": "reach", "driver": d, "steps": p.diagonal, "seed": s} for d in drivers for s in range(p.seeds)]
@@ -181,7 +187,7 @@ STUDIES = (
         settled="the exponents lie apart by far more than the sample of small leaves open",
         summary=summary,
         scales={
-            "smoke": Sweeps(samples=120, widths=(6,), heads=(1, 2), steps=1500, diagonal=60, seeds=1),
+            "smoke": Sweeps(samples=120, widths=(6,), heads=(1, 2), steps=500, diagonal=40, seeds=1, every=4),
             "small": Sweeps(),
             "paper": Sweeps(samples=20_000, widths=(6, 8, 10, 16, 32, 64), steps=200_000, diagonal=200_000, seeds=10),
         },
