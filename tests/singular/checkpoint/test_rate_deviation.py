@@ -170,6 +170,10 @@ def test_a_module_needs_inputs_and_the_sweep_three_places():
         rate_deviation(nn.Linear(2, 2), "mse", torch.ones(3, 2), ts=(0.1, 0.2))
     with pytest.raises(ValueError, match="units names 'x'"):
         rate_deviation(nn.Linear(2, 2), "mse", torch.ones(3, 2), units={"x": 0})
+    with pytest.raises(ValueError, match="writes channels 0 to 7; units names 8"):
+        rate_deviation(mlp(nn.Tanh), "mse", torch.ones(3, 5), units={"0": 8})
+    with pytest.raises(ValueError, match="the batch is empty"):
+        rate_deviation(mlp(nn.Tanh), "mse", torch.ones(0, 5))
 
 
 # ------------------------------------------------------------------------------------------ over checkpoints

@@ -196,6 +196,10 @@ class _Path:
         self.biases = {n: parameters[layer.bias] for n, layer in graph.layers.items() if layer.bias}
         if unknown := [n for n in units if n not in self.weights]:
             raise ValueError(f"units names {unknown[0]!r}; the layers are {', '.join(self.weights)}")
+        for name, unit in units.items():
+            width = self.weights[name].shape[graph.layers[name].out_dim]
+            if not 0 <= unit < width:
+                raise ValueError(f"{name} writes channels 0 to {width - 1}; units names {unit}")
         self.by_axis = {graph.axes[s.output]: units[s.name] for s in graph.weights if s.name in units}
         self.places = {
             s.name: (self._dead(graph.axes[s.output]), self._dead(graph.axes[s.inputs[0]])) for s in graph.weights

@@ -105,9 +105,11 @@ def rate_graph(model: nn.Module, batch: Any) -> RateGraph:
     >>> [step.kind for step in rate_graph(net, torch.ones(5, 3)).steps]
     ['layer', 'activation', 'layer']
     """
-    inputs = inputs_of(model, batch).inputs
+    task = inputs_of(model, batch)
+    if not task.examples:
+        raise ValueError("the batch is empty: a network is read from a pass")
     forward = lambda net, data: output_tensor(call_with(net, data), net)  # logits alone, where there is more
-    return _Reader(chart(model, inputs, forward=forward)).graph()
+    return _Reader(chart(model, task.inputs, forward=forward)).graph()
 
 
 class _Reader:
