@@ -103,15 +103,14 @@ def _reach(rows: Sequence[Row]) -> Verdict:
 
 
 def _reach_depth(rows: Sequence[Row]) -> Verdict:
-    """Small ε comes nearer to zero than SGD does."""
+    """The table's other column: the smallest inactive weight at the end, over seeds."""
     if rows[0]["steps"] < 1000:
         return not_run("needs longer training: run it at a larger scale")
-    median = means(rows, "median", "driver")
-    near = max(median[d] for d in LIKE_ADAM)
-    facts = dict(median)
-    return decide(
-        near < median["sgd"], near / median["sgd"], note="median inactive weight, ε ≤ 1e-4 over SGD", facts=facts
-    )
+    least = {d: min(column(g, "smallest")) for d, g in groups(rows, "driver").items()}
+    middle = means(rows, "median", "driver")
+    near = max(least[d] for d in LIKE_ADAM)
+    facts = {**least, "median, ε = 1e-8": middle["eps 1e-08"], "median, SGD": middle["sgd"]}
+    return decide(near < 0.01 * least["sgd"], near / least["sgd"], note="smallest, ε ≤ 1e-4 over SGD", facts=facts)
 
 
 def _claims() -> Iterator[Claim]:
@@ -190,8 +189,8 @@ def _claims() -> Iterator[Claim]:
     yield claim(
         NAME,
         "T12-depth",
-        "small ε brings inactive coordinates nearer to zero than SGD does",
-        Expected(direction="below one"),
+        "the smallest inactive coordinate lies far nearer to zero with small ε than with SGD",
+        Expected(direction="below 0.01"),
         _reach_depth,
         "Table 12",
         check_is("reach"),
