@@ -29,7 +29,7 @@ def test_the_sweeps(whole):
     found = verdicts(whole("sweeps"))
     tables = [n for n in found if n.startswith(("T9", "T10"))]
     assert len(tables) == 8 and all(found[n].status == "holds" for n in tables), {n: str(found[n]) for n in tables}
-    assert found["T12"].status == found["T12-depth"].status == "not-run"
+    assert found["T12"].status == found["T12-smallest"].status == "not-run"
 
 
 def judged(name, rows):
@@ -79,7 +79,7 @@ def test_a_claim_on_the_sweeps_can_fail(smoke):
     assert judged("T12", [{**r, "zeros": 0.0} for r in reach]) == "not-judged"
     assert judged("T12", [{**r, "zeros": 0.1 if r["driver"] == "eps 1e-08" else 0.0} for r in reach]) == "holds"
     near = lambda least: [{**r, "smallest": 0.1 if r["driver"] == "sgd" else least} for r in reach]
-    assert judged("T12-depth", near(1e-6)) == "holds" and judged("T12-depth", near(0.05)) == "fails"
+    assert judged("T12-smallest", near(1e-6)) == "holds" and judged("T12-smallest", near(0.05)) == "fails"
 
 
 def test_the_paper_scale_has_the_sweeps_that_the_tables_name():

@@ -58,7 +58,7 @@ ENTRIES = (
         "cell B: reach into the singular set, by ε",
         "small only",
         SWEEPS,
-        ("T12", "T12-depth"),
+        ("T12", "T12-smallest"),
         why="nine values of ε; the widths, the start, the rate and the shares of the table are lost in the text",
     ),
     Entry(

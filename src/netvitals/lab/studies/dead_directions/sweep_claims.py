@@ -188,13 +188,17 @@ def _claims() -> Iterator[Claim]:
     )
     yield claim(
         NAME,
-        "T12-depth",
+        "T12-smallest",
         "the smallest inactive coordinate lies far nearer to zero with small ε than with SGD",
         Expected(direction="below 0.01"),
         _reach_depth,
         "Table 12",
         check_is("reach"),
-        choices=("40 coordinates, 5 active, 40 examples, start 0.1, batches of 5: the paper's sizes are lost",),
+        choices=(
+            "40 coordinates, 5 active, 40 examples, start 0.1, batches of 5: the paper's sizes are lost",
+            "judged by the smallest, the table's column, after a first run was judged by the median, which is larger "
+            "with small ε than with SGD (0.18 against 0.095)",
+        ),
     )
 
 
