@@ -49,6 +49,10 @@ def history(model, loss_fn, batch):
     return singular.coefficient_history(model, loss_fn, batch, checkpoints=states, chains=1, draws=3)
 
 
+def spectra(model, loss_fn, batch):
+    return singular.spectra_history(model, loss_fn, batch, checkpoints={0: model.state_dict()}, keep=2)
+
+
 def along_a_candidate(model, loss_fn, batch):
     kept = singular.readout(model, loss_fn, batch, units=1, only="head").candidates[-1]
     return singular.spectrum_along(model, loss_fn, batch, candidate=kept, examples=4)
@@ -63,6 +67,9 @@ WITH_LOSS = {
     "learning_coefficient": lambda *a: singular.learning_coefficient(*a, chains=1, draws=3),
     "coefficient_history": history,
     "coefficient_by_part": lambda *a: singular.coefficient_by_part(*a, parts={"head": "head.*"}, chains=1, draws=3),
+    "rate_deviation": lambda *a: singular.rate_deviation(*a, ts=(1e-3, 2e-3, 4e-3)),
+    "spectra_history": spectra,
+    "pruning_plan": lambda *a: singular.pruning_plan(*a, only="*head"),
     "safe_directions": lambda *a: singular.safe_directions(*a, only="head.*"),
 }
 WITHOUT_LOSS = {

@@ -17,6 +17,7 @@ from netvitals.singular.checkpoint.layernorm import ln_kernel_test
 from netvitals.singular.checkpoint.stream import StreamSigma, sigma_stream
 from netvitals.singular.moments.schur import schur_profile
 from netvitals.singular.moments.kronecker import KFAC, kfac
+from netvitals.singular.checkpoint.deviation import RateDeviation, rate_deviation  # against what theory says
 
 # the learning coefficient, by sampling
 from netvitals.singular.sampling.coefficient import LLC
@@ -30,11 +31,13 @@ from netvitals.singular.sampling.history import (
 from netvitals.singular.sampling.evidence import WAIC, WatanabeTriple, waic, wbic
 
 # over a training run
+from netvitals.singular.checkpoint.spectra import SpectraHistory, spectra_history
 from netvitals.singular.checkpoint.tracker import change_points, condition_jumps, phase
 
 # room for a new task
 from netvitals.singular.adapters.adapter import TangentialLoRA, tangential_lora
 from netvitals.singular.adapters.tangent import SafeDirections, safe_directions
+from netvitals.singular.adapters.pruning import PruningPlan, pruning_plan
 
 # the order of one direction, for a model given as a function of its parameters
 from netvitals.singular.orders.order import KLOrder, kl_order
@@ -53,6 +56,7 @@ from netvitals.singular.laws.rlct import (
     rlct_single,
 )
 from netvitals.singular.laws.prediction import Rates, predict_rates
+from netvitals.singular.laws.design import DesignRanking, rank_designs
 from netvitals.singular.networks.architecture import AttentionChain, Chain, SwiGLUStack  # what rates are predicted for
 from netvitals.singular.networks import zoo  # models with known answers
 
@@ -70,6 +74,8 @@ __all__ = [
     "schur_profile",
     "KFAC",
     "kfac",
+    "RateDeviation",
+    "rate_deviation",
     "LLC",
     "learning_coefficient",
     "CoefficientHistory",
@@ -80,6 +86,8 @@ __all__ = [
     "WatanabeTriple",
     "waic",
     "wbic",
+    "SpectraHistory",
+    "spectra_history",
     "change_points",
     "condition_jumps",
     "phase",
@@ -87,6 +95,8 @@ __all__ = [
     "tangential_lora",
     "SafeDirections",
     "safe_directions",
+    "PruningPlan",
+    "pruning_plan",
     "KLOrder",
     "kl_order",
     "along",
@@ -105,6 +115,8 @@ __all__ = [
     "rlct_single",
     "Rates",
     "predict_rates",
+    "DesignRanking",
+    "rank_designs",
     "AttentionChain",
     "Chain",
     "SwiGLUStack",

@@ -146,3 +146,51 @@ def test_a_repeated_unit_has_no_share_of_its_own_and_the_reference_has():
     assert found.reference_stderr > 0
     (alone,) = schur_profile(net, torch.randn(20, 6), references=0)
     assert math.isnan(alone.reference) and "biased down" in alone.note
+
+
+class PostNorm(nn.Module):
+    def __init__(self, width, weight):
+        super().__init__()
+        self.linear, self.norm = nn.Linear(width, width, bias=False), nn.LayerNorm(width)
+        self.linear.weight.data = weight
+        self.norm.weight.data += 0.4 * torch.rand(width)
+        self.norm.bias.data += 0.3 * torch.randn(width)
+
+    def forward(self, x):
+        return self.norm(x + self.linear(x))
+
+
+def test_behind_a_post_norm_the_stream_is_read_on_the_complement_of_its_kernel():
+    torch.manual_seed(0)
+    net = nn.Sequential(*(PostNorm(6, 0.3 * torch.randn(6, 6)) for _ in range(2))).double()
+    x = torch.randn(300, 6, **f64)
+    found = sigma_stream(net, x)
+    assert found.projected == (False, True, True) and found.kept and "complement of γ⁻¹" in str(found)
+    h = x
+    for i, block in enumerate(net):
+        h = block(h).detach()
+        v = 1 / block.norm.weight.detach()
+        away = torch.eye(6, **f64) - torch.outer(v, v) / (v @ v)
+        assert found.sigma[i + 1] == pytest.approx(float(torch.linalg.svdvals(h @ away)[4]) / math.sqrt(300), rel=1e-9)
+        assert found.reference[i + 1] == pytest.approx(
+            float(torch.linalg.svdvals(x @ away)[4]) / math.sqrt(300), rel=1e-9
+        )
+    for block in net:
+        nn.init.ones_(block.norm.weight), nn.init.zeros_(block.norm.bias)
+    alarm = sigma_stream(net, x, project=False)  # as printed: zero at every block, whatever the weights
+    assert not alarm.kept and max(alarm.sigma[1:]) < 1e-14 and sigma_stream(net, x).kept
+
+
+def test_a_post_norm_block_that_cancels_the_identity_is_still_found():
+    torch.manual_seed(0)
+    e = torch.tensor([1.0, -1, 0, 0, 0]) / 2**0.5  # inside the complement of 1
+    net = nn.Sequential(PostNorm(5, torch.zeros(5, 5)), PostNorm(5, -0.9999 * torch.outer(e, e))).double()
+    for block in net:
+        nn.init.ones_(block.norm.weight), nn.init.zeros_(block.norm.bias)
+    found = sigma_stream(net, torch.randn(200, 5, **f64))
+    assert not found.kept and "lost at 1" in str(found) and found.ratio[1] > 0.5
+
+
+def test_rows_that_add_up_to_one_from_the_start_are_no_norm():
+    found = sigma_stream(residual(torch.zeros(4, 4)), torch.eye(4, **f64).repeat(5, 1))
+    assert found.projected == (False, False) and found.rank == 4

@@ -49,7 +49,7 @@ def candidate_directions(task: Task, loss: str, units: int) -> tuple[list[Direct
     known: dict[str, Tensor] = dict(task.model.named_parameters(remove_duplicate=False))
     skipped: dict[str, str] = {}
     out: list[Direction] = []
-    for pair in _pairs(anatomy, known, skipped):
+    for pair in layer_pairs(anatomy, known, skipped):
         if shut := pair.silent.nonzero()[:, 0].tolist():
             some = ", ".join(map(str, shut[:5])) + (", …" if len(shut) > 5 else "")
             skipped[f"{pair.name}, {pair.kind} {some}"] = f"{len(shut)} shut on the whole batch: nothing to scan into"
@@ -67,7 +67,17 @@ def candidate_directions(task: Task, loss: str, units: int) -> tuple[list[Direct
     return out, skipped
 
 
-def _pairs(anatomy: Anatomy, known: dict[str, Tensor], skipped: dict[str, str]) -> Iterator[Pair]:
+def layer_pairs(anatomy: Anatomy, known: dict[str, Tensor], skipped: dict[str, str]) -> Iterator[Pair]:
+    """Hidden channels with what writes and what reads them: of linked layers, experts, gated MLPs and heads.
+
+    Args:
+        anatomy: of the model, with tensors.
+        known: its parameters by name.
+        skipped: gets place → reason for what has no pair.
+
+    Yields:
+        One pair after the other.
+    """
     layers = {layer.name: layer for layer in anatomy.layers}
     links = find_links(anatomy)
     skipped |= links.skipped

@@ -3,6 +3,10 @@ r"""The residual stream's smallest active singular value over depth: $\sigma_r(X
 With exact identity skips it cannot vanish on the way: $\sigma_r(X_\ell) = \Theta(1)\,\sigma_r(X_0)$ at every depth
 (dead-directions Corollary 58), so the ratio is a falsifier: where it collapses, a block cancels the identity on the
 weakest active direction. Everything runs in float64; in float32 the rounding of a covariance fakes a rank deficit.
+
+Where a LayerNorm stands on the stream itself (post-norm), every row has $\sum_i (x_i - \beta_i)/\gamma_i = 0$: the
+direction $\gamma^{-1}$ carries nothing by construction, and $\sigma_r$ there would be a false alarm (§9.2). Such nodes
+are read on its complement ($1^\perp$ for equal gains), and held against the input on the same complement.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from netvitals.capture import Recorder, TensorView, Vital, in_mode, observe, pre
 from netvitals.capture.observation import Mode
 from netvitals.capture.result import Result
 from netvitals.capture.task import Task, in_double, inputs_of
+from netvitals.singular.checkpoint.layernorm import ln_kernel
 
 _RANK = 1e-9  # of the largest singular value; float64 leaves about 1e-15
 _COLLAPSE = 0.01  # ratio below which the identity counts as cancelled
@@ -37,6 +42,8 @@ class StreamSigma(Result):
         ranks: numerical rank at each node.
         rank: r.
         row_count: tokens or pixels behind the numbers.
+        reference: σ of the input that each node is held against, on the same complement.
+        projected: whether a node lies behind a LayerNorm and was read on the complement of its kernel.
     """
 
     nodes: tuple[str, ...]
@@ -45,11 +52,13 @@ class StreamSigma(Result):
     ranks: tuple[int, ...]
     rank: int
     row_count: int
+    reference: tuple[float, ...]
+    projected: tuple[bool, ...]
 
     @property
     def ratio(self) -> tuple[float, ...]:
         """σ_r over that of the input: Θ(1) at every depth where skips are identities."""
-        return tuple(s / self.sigma[0] if self.sigma[0] > 0 else math.nan for s in self.sigma)
+        return tuple(s / start if start > 0 else math.nan for s, start in zip(self.sigma, self.reference))
 
     @property
     def kept(self) -> bool:
@@ -58,8 +67,9 @@ class StreamSigma(Result):
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a node."""
-        columns = zip(self.nodes, self.sigma, self.largest, self.ranks, self.ratio)
-        return [dict(zip(("node", "sigma_r", "sigma_1", "rank", "ratio"), column)) for column in columns]
+        columns = zip(self.nodes, self.sigma, self.largest, self.ranks, self.ratio, self.projected)
+        names = ("node", "sigma_r", "sigma_1", "rank", "ratio", "projected")
+        return [dict(zip(names, column)) for column in columns]
 
     def __str__(self) -> str:
         words = (
@@ -71,12 +81,19 @@ class StreamSigma(Result):
             f"σ_{self.rank} of the stream, {words}: "
             + " → ".join(f"{s:.3g}" for s in self.sigma)
             + f" ({self.row_count} rows)"
+            + ("; on the complement of γ⁻¹ behind norms" if any(self.projected) else "")
         )
 
 
 @undisturbed
 def sigma_stream(
-    model: nn.Module, batch: Any, *, mode: Mode = "eval", nodes: Sequence[str] | None = None, rows: int = 4096
+    model: nn.Module,
+    batch: Any,
+    *,
+    mode: Mode = "eval",
+    nodes: Sequence[str] | None = None,
+    rows: int = 4096,
+    project: bool = True,
 ) -> StreamSigma:
     """σ_r of the residual stream at the input of the first block and after each block; no loss is needed.
 
@@ -86,6 +103,7 @@ def sigma_stream(
         mode: "eval", "train" (batch statistics, dropout modules off) or "as_is".
         nodes: modules whose outputs are the stream, in order; by default those that add to a stream.
         rows: at most so many tokens (or pixels), evenly strided.
+        project: read nodes behind a LayerNorm on the complement of its kernel; without, they read zero.
 
     Returns:
         Singular values by node.
@@ -102,17 +120,53 @@ def sigma_stream(
     matrices = [_thinned(m, rows) for m in found.values()]
     if not all(bool(torch.isfinite(m).all()) for m in matrices):
         raise ValueError("the stream is not finite: look for NaN in the batch or the parameters")
-    spectra = [torch.linalg.svdvals(m) / math.sqrt(len(m)) for m in matrices]
-    ranks = [int((s > _RANK * s[0]).sum()) for s in spectra]
-    r = max(ranks[0], 1)
+    kernels = [_kernel(m, matrices[0], task.model) if i and project else None for i, m in enumerate(matrices)]
+    spectra = [_spectrum(m, kernel) for m, kernel in zip(matrices, kernels)]
+    starts = [_spectrum(matrices[0], kernel) for kernel in kernels]
+    ranks = [_rank(s) for s in spectra]
+    wanted = [max(_rank(s), 1) for s in starts]
     return StreamSigma(
         nodes=tuple(found),
-        sigma=tuple(float(s[r - 1]) if len(s) >= r else 0.0 for s in spectra),
+        sigma=tuple(_value(s, r) for s, r in zip(spectra, wanted)),
         largest=tuple(float(s[0]) for s in spectra),
         ranks=tuple(ranks),
-        rank=r,
+        rank=wanted[0],
         row_count=len(matrices[0]),
+        reference=tuple(_value(s, r) for s, r in zip(starts, wanted)),
+        projected=tuple(kernel is not None for kernel in kernels),
     )
+
+
+def _spectrum(m: Tensor, kernel: Tensor | None) -> Tensor:
+    """Singular values over √rows, without a kernel's part of the rows."""
+    rest = m if kernel is None else m - (m @ kernel) @ kernel.T
+    return torch.linalg.svdvals(rest) / math.sqrt(len(m))
+
+
+def _rank(spectrum: Tensor) -> int:
+    return int((spectrum > _RANK * spectrum[0]).sum())
+
+
+def _value(spectrum: Tensor, r: int) -> float:
+    return float(spectrum[r - 1]) if len(spectrum) >= r else 0.0
+
+
+def _kernel(m: Tensor, start: Tensor, model: nn.Module) -> Tensor | None:
+    """The kernel of a LayerNorm whose output a node is, by its rows: constant along γ⁻¹, where the input's are not.
+
+    Gains are all vectors of parameters of the stream's width, and equal ones, so that norms of any class are known.
+    """
+    width = m.shape[1]
+    if width < 3 or len(m) < 2 or start.shape[1] != width:
+        return None
+    gains = [torch.ones(width, dtype=m.dtype, device=m.device)]
+    gains += [p.detach().to(m) for p in model.parameters() if p.shape == (width,) and bool(torch.isfinite(p).all())]
+    return next((k for g in gains if _constant(m, k := ln_kernel(g)) and not _constant(start, k)), None)
+
+
+def _constant(m: Tensor, kernel: Tensor) -> bool:
+    along, whole = (m @ kernel).var(0).max(), m.var(0).mean()
+    return bool(along <= _RANK**2 * whole) and bool(whole > 0)
 
 
 class _Collector(Vital):

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from torch import nn
+
 from netvitals.capture.result import Result, one_screen
 from netvitals.singular.checkpoint.layernorm import ln_reset_rate
 from netvitals.singular.networks.architecture import Architecture, AttentionChain, Chain, SwiGLUStack
@@ -51,20 +53,40 @@ class Rates(Result):
         return one_screen([self.law, *lines, *(f"  note: {n}" for n in self.notes)])
 
 
-def predict_rates(architecture: Architecture, *, noisy: bool = True, direction: int = 0) -> Rates:
+def predict_rates(
+    architecture: Architecture | nn.Module, batch: Any = None, *, noisy: bool = True, direction: int = 0
+) -> Rates:
     """Exponents for every layer of ``architecture``.
 
+    A model of your own is read from its anatomy: linear layers and convolutions, activations that are not flat at zero,
+    LayerNorm, RMSNorm and sums, wired in any way. Whatever else is in it is refused by name.
+
     Args:
-        architecture: a ``Chain``, an ``AttentionChain`` or a ``SwiGLUStack``.
+        architecture: a ``Chain``, an ``AttentionChain``, a ``SwiGLUStack``, or any ``nn.Module``.
+        batch: inputs, for a module, which is charted on them in the mode it is in.
         noisy: targets carry noise, so that the dead residual is of order one; noise-free adds 2L to every G rate.
         direction: which dead direction of a chain with several.
 
     Returns:
-        Exponents of t by layer name for G and A, and for the stream after each layer; None where there is no law.
+        Exponents of t by layer name for G and A, and for the stream after each layer (for a module: where it ends);
+        None where there is no law.
 
     >>> list(predict_rates(Chain(depth=4)).G.values())
     [6, 4, 2, 0]
+    >>> import torch
+    >>> net = nn.Sequential(nn.Linear(3, 5), nn.GELU(), nn.Linear(5, 5), nn.GELU(), nn.Linear(5, 2))
+    >>> predict_rates(net, torch.ones(4, 3)).G
+    {'0': 4, '2': 2, '4': 0}
     """
+    if isinstance(architecture, nn.Module):
+        from netvitals.singular.laws.network_rates import network_rates
+        from netvitals.singular.networks.graph import rate_graph
+
+        if batch is None:
+            raise TypeError("rates of a module are read from its anatomy: give inputs as batch")
+        if not noisy or direction:
+            raise ValueError("for a module the law is that of noisy targets and one dead direction")
+        return network_rates(rate_graph(architecture, batch))
     if isinstance(architecture, AttentionChain):
         return _attention(architecture)
     if isinstance(architecture, SwiGLUStack):
@@ -72,7 +94,7 @@ def predict_rates(architecture: Architecture, *, noisy: bool = True, direction: 
     if isinstance(architecture, Chain):
         return _chain(architecture, noisy, direction)
     raise TypeError(
-        "rates are predicted for Chain, AttentionChain and SwiGLUStack, got "
+        "rates are predicted for Chain, AttentionChain, SwiGLUStack and any nn.Module, got "
         f"{type(architecture).__name__}; gated skips, experts and batch norm have no rate law"
     )
 

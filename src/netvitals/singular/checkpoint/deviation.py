@@ -1,0 +1,275 @@
+r"""Observed minus predicted rate, layer by layer, of a network of one's own (dead-directions §12, §15).
+
+The theory is a reference frame: it says how $G_\ell$ and $A_\ell$ fall along a dead direction that is aligned through
+all layers. A copy of the network is put on that path, one channel of every axis dead but for an entry t, everything
+else as it was trained, and the exponents are read over a sweep of t. What differs from the prediction is the network's
+own: a saturated unit, a closed one, a window that is not asymptotic.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from netvitals.capture import in_mode, undisturbed
+from netvitals.capture.loss import LossFn, likelihood_of, resolve_loss
+from netvitals.capture.observation import Mode
+from netvitals.capture.result import Result, one_screen
+from netvitals.capture.task import in_double, inputs_of
+from netvitals.singular.laws.network_rates import network_rates
+from netvitals.singular.laws.prediction import Rates
+from netvitals.singular.moments.factors import dead_entry
+from netvitals.singular.moments.kronecker import kfac
+from netvitals.singular.networks.graph import RateGraph, rate_graph
+from netvitals.singular.orders.rates import RateFit, rate_fit
+
+SWEEP = tuple(np.geomspace(1e-5, 1e-3, 5).tolist())  # LayerNorm is asymptotic below 1e-3 only, and here nothing rounds
+TOLERANCE = 0.25  # half the distance at which an exponent would be another one, as for the selection rule
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerDeviation(Result):
+    """One factor of one layer.
+
+    Part of :class:`RateDeviation`.
+
+    Attributes:
+        layer: its name.
+        factor: ``G`` or ``A``.
+        predicted: exponent; None where there is no law.
+        fit: the exponent that was measured, with everything needed to doubt it.
+    """
+
+    layer: str
+    factor: str
+    predicted: float | None
+    fit: RateFit
+
+    @property
+    def difference(self) -> float:
+        """Observed minus predicted; NaN where one of them is missing."""
+        return math.nan if self.predicted is None else self.fit.slope - self.predicted
+
+    @property
+    def error(self) -> float:
+        """Standard error of the slope, and how far local slopes move over the window, in quadrature."""
+        return math.hypot(self.fit.stderr, self.fit.drift)
+
+    def row(self) -> dict[str, Any]:
+        """Names and numbers, for a table."""
+        return {
+            "layer": self.layer,
+            "factor": self.factor,
+            "predicted": self.predicted,
+            "observed": self.fit.slope,
+            "difference": self.difference,
+            "error": self.error,
+            "note": ", ".join(self.fit.flags),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class RateDeviation(Result):
+    """Observed minus predicted, for both factors of every layer.
+
+    Returned by :func:`rate_deviation`.
+
+    Attributes:
+        parts: one a layer and factor, G first.
+        law: by which it was predicted.
+        notes: where the law is silent, and why.
+        units: the channel that was made dead, by layer that writes it.
+        ts: the sweep.
+        skipped: layer → reason.
+    """
+
+    parts: tuple[LayerDeviation, ...]
+    law: str
+    notes: tuple[str, ...]
+    units: dict[str, int]
+    ts: tuple[float, ...]
+    skipped: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def worst(self) -> LayerDeviation:
+        """The part with the largest difference; the first where none has one."""
+        return max(self.parts, key=lambda p: abs(p.difference) if math.isfinite(p.difference) else -1.0)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether every exponent that is predicted and was measured is within 0.25 of its prediction."""
+        return all(not abs(p.difference) > TOLERANCE for p in self.parts)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a layer and factor."""
+        return [p.row() for p in self.parts]
+
+    def __str__(self) -> str:
+        head = f"observed minus predicted rates over t = {self.ts[0]:g} … {self.ts[-1]:g}; {self.law}"
+        return one_screen([head, *map(_line, self.parts), *(f"  note: {n}" for n in self.notes)])
+
+
+def _line(part: LayerDeviation) -> str:
+    said = "no law" if part.predicted is None else f"t^{part.predicted:g} predicted"
+    seen = f"t^{part.fit.slope:.3f}" if math.isfinite(part.fit.slope) else ", ".join(part.fit.flags)
+    off = f", {part.difference:+.3f} ± {part.error:.3f}" if math.isfinite(part.difference) else ""
+    return f"  {part.layer:20s} {part.factor}  {said}, {seen} observed{off}"
+
+
+@undisturbed
+def rate_deviation(
+    model: nn.Module,
+    loss_fn: LossFn,
+    batch: Any,
+    *,
+    mode: Mode = "eval",
+    ts: Sequence[float] = SWEEP,
+    units: Mapping[str, int] | None = None,
+) -> RateDeviation:
+    """Put a copy of ``model`` on the aligned path and compare its exponents with those its anatomy predicts.
+
+    On every axis of channels that weights lead both to and from, one channel is made dead: its incoming and outgoing
+    weights are zero but for t where two dead channels meet, and its biases are zero. At the ends of the network, the
+    channel keeps the direction of its own weights, of length t.
+
+    Args:
+        model: of linear layers, convolutions, activations, LayerNorm, RMSNorm and sums; a float64 copy of it is run.
+        loss_fn: "mse", "ce", or torch's losses of that kind: the likelihood of the expected Fisher.
+        batch: what a loader yields; a target is not used.
+        mode: "eval", "train" (batch statistics, dropout modules off) or "as_is".
+        ts: three places on the path or more.
+        units: which channel is made dead, by a layer that writes the axis; the one with the smallest weights where none
+            is named.
+
+    Returns:
+        One deviation a layer and factor, with its error.
+
+    >>> net = nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 2))
+    >>> found = rate_deviation(net, "mse", torch.randn(32, 3))
+    >>> found.agrees, [part.predicted for part in found.parts if part.factor == "G"]
+    (True, [4, 2, 0])
+    """
+    ts = tuple(sorted(map(float, ts)))
+    if len(ts) < 3 or not all(0 < t < math.inf for t in ts):
+        raise ValueError(f"an exponent is read from at least three places t > 0, got {list(ts)}")
+    resolve_loss(loss_fn)  # a wrong order gets its sentence
+    task = in_double(inputs_of(model, batch))
+    net, likelihood = task.model, likelihood_of(loss_fn, task.targets[0] if task.targets else None)
+    with in_mode(net, mode):
+        graph = rate_graph(net, task.inputs)
+        predicted = network_rates(graph)
+        path = _Path(net, graph, units or {})
+        entries: dict[tuple[str, str], list[float]] = {}
+        for t in ts:
+            path.move(t)
+            factors = kfac(net, likelihood, task.inputs, mode=mode, only=list(path.axes), spectra=False)
+            for name, (out, into) in path.axes.items():
+                if name in factors.layers:
+                    factor = factors[name]
+                    entries.setdefault((name, "G"), []).append(dead_entry(factor.G, out))
+                    entries.setdefault((name, "A"), []).append(dead_entry(factor.A, into))
+    order = sorted(entries, key=lambda key: key[1], reverse=True)
+    parts = tuple(_part(name, which, predicted, ts, entries[name, which]) for name, which in order)
+    return RateDeviation(
+        parts=parts, law=predicted.law, notes=predicted.notes, units=path.units, ts=ts, skipped=factors.skipped
+    )
+
+
+def _part(name: str, which: str, predicted: Rates, ts: Sequence[float], ys: list[float]) -> LayerDeviation:
+    exponent = (predicted.G if which == "G" else predicted.A)[name]
+    return LayerDeviation(layer=name, factor=which, predicted=exponent, fit=rate_fit(ts, ys, floor=0.0))
+
+
+class _Path:
+    """The weights of a network as functions of t."""
+
+    def __init__(self, net: nn.Module, graph: RateGraph, units: Mapping[str, int]) -> None:
+        self.graph = graph
+        parameters = dict(net.named_parameters(remove_duplicate=False))
+        self.weights = {n: parameters[layer.weight] for n, layer in graph.layers.items()}
+        self.biases = {n: parameters[layer.bias] for n, layer in graph.layers.items() if layer.bias}
+        if unknown := [n for n in units if n not in self.weights]:
+            raise ValueError(f"units names {unknown[0]!r}; the layers are {', '.join(self.weights)}")
+        for name, unit in units.items():
+            width = self.weights[name].shape[graph.layers[name].out_dim]
+            if not 0 <= unit < width:
+                raise ValueError(f"{name} writes channels 0 to {width - 1}; units names {unit}")
+        self.by_axis = {graph.axes[s.output]: units[s.name] for s in graph.weights if s.name in units}
+        self.places = {
+            s.name: (self._dead(graph.axes[s.output]), self._dead(graph.axes[s.inputs[0]])) for s in graph.weights
+        }
+        self.units = {name: out for name, (out, _) in self.places.items() if out is not None}
+        # the path starts from the trained weights with the dead channel taken out
+        self.fixed = {name: self._without(name) for name in self.weights}
+        self.axes = {n: self._directions(n) for n in self.weights if n in dict(net.named_modules())}
+        with torch.no_grad():
+            for name, (out, _) in self.places.items():
+                if name in self.biases and out is not None:
+                    self.biases[name][out] = 0
+
+    def _matrix(self, name: str, weight: Tensor) -> Tensor:
+        """As (out, in, …), a view."""
+        return weight if self.graph.layers[name].out_dim == 0 else weight.transpose(0, 1)
+
+    def _dead(self, axis: int) -> int | None:
+        """The dead channel of an axis: the one named, or that with the smallest weights; None at a free end."""
+        if self.graph.free(axis):
+            return None
+        if axis not in self.by_axis:
+            size: Tensor | None = None
+            for step in self.graph.weights:
+                w = self._matrix(step.name, self.weights[step.name].detach())
+                for mine, part in ((step.output, w), (step.inputs[0], w.transpose(0, 1))):
+                    if self.graph.axes[mine] == axis:
+                        own = part.flatten(1).square().sum(1)
+                        size = own if size is None else size + own
+            assert size is not None
+            self.by_axis[axis] = int(size.argmin())
+        return self.by_axis[axis]
+
+    def _without(self, name: str) -> tuple[Tensor, Tensor]:
+        """The weight without its dead channels, and what is added to it for every t."""
+        out, into = self.places[name]
+        w = self._matrix(name, self.weights[name].detach().clone())
+        rest, added = w.clone(), torch.zeros_like(w)
+        if out is not None:
+            rest[out] = 0
+        if into is not None:
+            rest[:, into] = 0
+        where = (slice(None) if out is None else out, slice(None) if into is None else into)
+        if out is not None or into is not None:
+            own = w[where]
+            own = own if float(own.norm()) > 0 else torch.ones_like(own)
+            added[where] = own / own.norm() if own.ndim else torch.ones_like(own)
+        return rest, added
+
+    def _directions(self, name: str) -> tuple[Tensor, Tensor]:
+        """Dead unit vectors in the outputs of a layer and in its unfolded inputs."""
+        out, into = self.places[name]
+        _, added = self.fixed[name]
+        width, channels, *kernel = added.shape
+        taps = math.prod(kernel)
+        g = torch.zeros(width, dtype=added.dtype)
+        a = torch.zeros(channels, taps, dtype=added.dtype)
+        if out is not None:
+            g[out] = 1
+        else:
+            g += added.flatten(1).sum(1) if float(added.flatten(1).sum(1).norm()) > 0 else 1
+        if into is not None:
+            a[into] = 1
+        else:
+            summed = added.flatten(2).sum(0) if kernel else added.sum(0)[:, None]
+            a += summed if float(summed.norm()) > 0 else 1
+        return g, a.flatten()
+
+    @torch.no_grad()
+    def move(self, t: float) -> None:
+        """Put the network at t."""
+        for name, (rest, added) in self.fixed.items():
+            self._matrix(name, self.weights[name]).copy_(rest + t * added)
