@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from netvitals import curvature
 
 SEEDS = 40
+ROUNDING = 1e-9  # relative errors below it are of arithmetic: such a block was not estimated, it is known
 METRICS = ("resonance", "tensor", "coupling", "gn_gap", "stable_rank")
 
 
@@ -62,8 +63,11 @@ def scores(runs: list[Any], exact: Any, metric: str, upper: tuple[np.ndarray, np
     keep &= (upper[0] != upper[1]) | (metric != "coupling")
     out = []
     for found in runs:
-        z = (getattr(found, metric) - getattr(exact, metric)) / np.maximum(getattr(found, f"{metric}_stderr"), 1e-300)
-        known = keep & ~found.stable_rank_is_bound[upper] if metric == "stable_rank" else keep
+        value, error = getattr(found, metric), getattr(found, f"{metric}_stderr")
+        z = (value - getattr(exact, metric)) / np.maximum(error, 1e-300)
+        known = keep & (error > ROUNDING * np.abs(value))[upper]
+        if metric == "stable_rank":
+            known &= ~found.stable_rank_is_bound[upper]
         out.append(z[upper][known])
     return np.concatenate(out)
 

@@ -64,12 +64,8 @@ def estimates(found: Sweep, sizes: list[int]) -> Estimates:
     unsure = np.where(settled, 0.0, unsure)
     rank = np.minimum(np.array(sizes)[:, None], np.array(sizes)[None, :])
     known = top >= ZERO
-    bound = unsure > CONVERGED
-    # the norm is between what was found and what it may still gain: an estimate lies in the middle, a bound does not
-    half = np.where(bound, 0.0, 0.5 * unsure)
-    middle = top * (1 + half)
-    d = np.where(known, np.clip(_ratio(plain["H"] + moved["H"], middle), 1.0, rank), np.nan)
-    d_se = np.where(known, np.hypot(_ratio(error["H"], middle), np.where(bound, unsure, half) * d), np.nan)
+    d = np.where(known, np.clip(_ratio(plain["H"] + moved["H"], top), 1.0, rank), np.nan)
+    d_se = np.where(known, np.hypot(_ratio(error["H"], top), unsure * d), np.nan)
 
     centred = {kind: found.tail[kind] - found.tail[kind].mean(3, keepdims=True) for kind in KINDS}
     gap = np.sqrt(plain["T"]) / (np.sqrt(plain["GN"]) + FLOOR)
@@ -90,7 +86,7 @@ def estimates(found: Sweep, sizes: list[int]) -> Estimates:
         coupling_stderr=c_se,
         stable_rank=d,
         stable_rank_stderr=d_se,
-        stable_rank_is_bound=known & bound,
+        stable_rank_is_bound=known & (unsure > CONVERGED),
         gap=gap,
         gap_stderr=gap_se,
     )
