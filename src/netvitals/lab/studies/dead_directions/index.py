@@ -6,7 +6,9 @@ from netvitals.lab.index import Cost, Entry
 
 RATES, INVENTORY = "dead-directions-rates", "dead-directions-inventory"
 OPTIMISERS, LEARNING, RACE = "dead-directions-optimisers", "dead-directions-learning", "ddcadam"
+CROSSED = "dead-directions-crossed"
 COSTS = {
+    CROSSED: Cost(0.01),
     RATES: Cost(0.05),
     INVENTORY: Cost(0.05),
     OPTIMISERS: Cost(0.1),
@@ -119,8 +121,9 @@ ENTRIES = (
     Entry(
         "Crossed blocks",
         "cross-attention, learned-projection skips",
-        "not here",
-        why="not written yet",
+        "whole",
+        CROSSED,
+        ("C15-projected", "C24-cross", "C24-one-sided", "C24-signal", "C26-shared", "C26-cross"),
     ),
     Entry("Zoo", "hidden Markov and Boltzmann models", "not here", why="not written yet"),
     Entry("LLC", "rate against the learning coefficient on smooth fibres", "not here", why="not written yet"),
