@@ -6,7 +6,7 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-NAMES = ("crossed",)
+NAMES = ("crossed", "latent")
 PREFIX = "dead-directions-"
 
 
@@ -23,3 +23,8 @@ def test_no_claim_holds_whatever_was_measured(refutable, name):
 
 def test_exponents_of_crossed_blocks_are_the_predicted_ones(smoke):
     assert {v.status for v in smoke("crossed").verdicts.values()} == {"holds"}
+
+
+def test_hidden_states_are_read(smoke):
+    found = {c.split("/")[1]: v.status for c, v in smoke("latent").verdicts.items()}
+    assert found == {"C2-latent": "holds", "C36-latent": "holds", "C40-latent": "not-run", "C37-latent": "holds"}

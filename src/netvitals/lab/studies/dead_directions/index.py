@@ -6,9 +6,10 @@ from netvitals.lab.index import Cost, Entry
 
 RATES, INVENTORY = "dead-directions-rates", "dead-directions-inventory"
 OPTIMISERS, LEARNING, RACE = "dead-directions-optimisers", "dead-directions-learning", "ddcadam"
-CROSSED = "dead-directions-crossed"
+CROSSED, LATENT = "dead-directions-crossed", "dead-directions-latent"
 COSTS = {
     CROSSED: Cost(0.01),
+    LATENT: Cost(0.02),
     RATES: Cost(0.05),
     INVENTORY: Cost(0.05),
     OPTIMISERS: Cost(0.1),
@@ -125,7 +126,13 @@ ENTRIES = (
         CROSSED,
         ("C15-projected", "C24-cross", "C24-one-sided", "C24-signal", "C26-shared", "C26-cross"),
     ),
-    Entry("Zoo", "hidden Markov and Boltzmann models", "not here", why="not written yet"),
+    Entry(
+        "Zoo",
+        "hidden Markov and Boltzmann models",
+        "whole",
+        LATENT,
+        ("C2-latent", "C36-latent", "C40-latent", "C37-latent"),
+    ),
     Entry("LLC", "rate against the learning coefficient on smooth fibres", "not here", why="not written yet"),
     Entry(
         "Adapters",
