@@ -6,10 +6,11 @@ from netvitals.lab.index import Cost, Entry
 
 RATES, INVENTORY = "dead-directions-rates", "dead-directions-inventory"
 OPTIMISERS, LEARNING, RACE = "dead-directions-optimisers", "dead-directions-learning", "ddcadam"
-CROSSED, LATENT = "dead-directions-crossed", "dead-directions-latent"
+CROSSED, LATENT, SAMPLED = "dead-directions-crossed", "dead-directions-latent", "dead-directions-sampled"
 COSTS = {
     CROSSED: Cost(0.01),
     LATENT: Cost(0.02),
+    SAMPLED: Cost(0.02),
     RATES: Cost(0.05),
     INVENTORY: Cost(0.05),
     OPTIMISERS: Cost(0.1),
@@ -133,7 +134,13 @@ ENTRIES = (
         LATENT,
         ("C2-latent", "C36-latent", "C40-latent", "C37-latent"),
     ),
-    Entry("LLC", "rate against the learning coefficient on smooth fibres", "not here", why="not written yet"),
+    Entry(
+        "LLC",
+        "rate against the learning coefficient on smooth fibres",
+        "whole",
+        SAMPLED,
+        ("LLC-same", "LLC-crossing", "LLC-timing", "LLC-cost"),
+    ),
     Entry(
         "Adapters",
         "tangential LoRA against OGD and null-space baselines",
