@@ -7,7 +7,9 @@ from netvitals.lab.index import Cost, Entry
 RATES, INVENTORY = "dead-directions-rates", "dead-directions-inventory"
 OPTIMISERS, LEARNING, RACE = "dead-directions-optimisers", "dead-directions-learning", "ddcadam"
 CROSSED, LATENT, SAMPLED = "dead-directions-crossed", "dead-directions-latent", "dead-directions-sampled"
+ADAPTERS = "dead-directions-adapters"
 COSTS = {
+    ADAPTERS: Cost(0.02),
     CROSSED: Cost(0.01),
     LATENT: Cost(0.02),
     SAMPLED: Cost(0.02),
@@ -144,7 +146,8 @@ ENTRIES = (
     Entry(
         "Adapters",
         "tangential LoRA against OGD and null-space baselines",
-        "not here",
-        why="a benchmark has it without the baselines",
+        "whole",
+        ADAPTERS,
+        (*(f"LoRA-{m}-{p}" for m in ("plain", "OGD", "null") for p in ("classes", "turned")), "safe-contained"),
     ),
 )
