@@ -30,7 +30,6 @@ class Adapters:
     """Steps of each task, and seeds."""
 
     steps: int = 700
-    pairs: tuple[str, ...] = PAIRS
     seeds: int = 10
 
 
@@ -38,7 +37,7 @@ def trials(p: Adapters) -> list[Config]:
     return [
         {"check": check, "pair": pair, "steps": p.steps, "seed": seed}
         for check in ("forgetting", "directions")
-        for pair in p.pairs
+        for pair in PAIRS
         for seed in range(p.seeds)
     ]
 
@@ -142,7 +141,7 @@ STUDIES = (
         trial=trial,
         summary=summary,
         scales={
-            "smoke": Adapters(steps=150, pairs=PAIRS[1:], seeds=1),
+            "smoke": Adapters(steps=40, seeds=1),
             "small": Adapters(),
             "paper": Adapters(steps=3000, seeds=20),
         },

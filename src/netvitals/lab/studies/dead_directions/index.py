@@ -8,7 +8,9 @@ RATES, INVENTORY = "dead-directions-rates", "dead-directions-inventory"
 OPTIMISERS, LEARNING, RACE = "dead-directions-optimisers", "dead-directions-learning", "ddcadam"
 CROSSED, LATENT, SAMPLED = "dead-directions-crossed", "dead-directions-latent", "dead-directions-sampled"
 ADAPTERS = "dead-directions-adapters"
+VARIATIONS = "dead-directions-variations"
 COSTS = {
+    VARIATIONS: Cost(0.1),
     ADAPTERS: Cost(0.02),
     CROSSED: Cost(0.01),
     LATENT: Cost(0.02),
@@ -44,10 +46,12 @@ ENTRIES = (
     Entry(
         "Table 13",
         "22 variations, ten seeds",
-        "small only",
-        LEARNING,
-        ("X24-mixers", "X24-addition"),
-        why="two of the 22 variations",
+        "whole",
+        VARIATIONS,
+        (
+            *(f"X24-{n}" for n in ("linear", "sampled", "adam", "smooth", "k-fac", "leaves", "skips")),
+            *("X24-mixers-sgd", "X24-addition-seeds"),
+        ),
     ),
     Entry("Figure 1", "the two sides of one geometry", "not here", why=DRAWING),
     Entry("Figure 2", "slopes by KL order", "whole", INVENTORY, ("C1",)),

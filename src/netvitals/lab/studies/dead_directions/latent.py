@@ -162,7 +162,7 @@ STUDIES = (
         trial=trial,
         summary=summary,
         scales={
-            "smoke": Latent(draws=200_000, data_sets=800, seeds=1),
+            "smoke": Latent(draws=50_000, data_sets=400, seeds=1),
             "small": Latent(),
             "paper": Latent(draws=4_000_000, data_sets=40_000, seeds=10),
         },

@@ -37,6 +37,8 @@ def transitions(run: Sequence[Row]) -> tuple[list[float], list[float]]:
 
 
 def _same(rows: Sequence[Row]) -> Verdict:
+    if rows[0]["draws"] < 200:
+        return not_run("so few draws say little: run it at a larger scale")
     exact = max(abs(r["rate"] - r["known"]) for r in rows)
     far = [abs(r["sampled"] - r["rate"]) / r["stderr"] for r in rows]
     gap = float(np.mean([abs(r["sampled"] - r["rate"]) for r in rows]))
@@ -46,6 +48,8 @@ def _same(rows: Sequence[Row]) -> Verdict:
 
 
 def _apart(rows: Sequence[Row]) -> Verdict:
+    if rows[0]["draws"] < 200:
+        return not_run("so few draws say little: run it at a larger scale")
     far = max(abs(r["sampled"] - r["at_this_n"]) / r["stderr"] for r in rows)
     ray = max(abs(r["rate"] * 2 * r["sheets"] - 1) for r in rows)
     least = min((r["sampled"] - r["rate"]) / r["stderr"] for r in rows)
