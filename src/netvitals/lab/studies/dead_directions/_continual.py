@@ -137,7 +137,7 @@ def layer_inputs(model: nn.Module, x: Tensor) -> dict[str, Tensor]:
     """What every linear layer reads, with a one for its bias."""
     seen: dict[str, Tensor] = {}
     handles = [
-        m.register_forward_pre_hook(lambda _, args, n=n: seen.__setitem__(n, args[0].detach()))  # type: ignore[misc]
+        m.register_forward_pre_hook(lambda _, args, n=n: seen.__setitem__(n, args[0].detach()))
         for n, m in model.named_modules()
         if isinstance(m, nn.Linear)
     ]

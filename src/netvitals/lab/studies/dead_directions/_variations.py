@@ -120,7 +120,7 @@ def descend(bridge: Bridge, seeds: int, steps: int, examples: int = 256) -> list
             ts.append(torch.stack([w[:, -1, -1].abs() for w in held]).log().mean(0).exp())
             entries.append(dead_entry(bridge, held, x))
             canonical.append(on_path(held))
-    times, values, kept = (torch.stack(v, 1).numpy() for v in (ts, entries, canonical))
+    times, values, kept = torch.stack(ts, 1).numpy(), torch.stack(entries, 1).numpy(), torch.stack(canonical, 1).numpy()
     return [{"seed": s, "t": float(times[s, -1]), **fitted(times[s], values[s], kept[s])} for s in range(seeds)]
 
 
@@ -174,7 +174,7 @@ def stepper(bridge: Bridge, weights: list[Parameter], x: Tensor) -> Step:
         "adamw": lambda: torch.optim.AdamW(weights, lr=1e-4, weight_decay=0.01),
     }
     if name in plain:  # elementwise: a stack is as good as its parts
-        return plain[name]().step  # type: ignore[return-value]
+        return plain[name]().step
     return {"muon": muon, "shampoo": shampoo, "k-fac": natural}[name](weights, x)
 
 

@@ -9,7 +9,9 @@ OPTIMISERS, LEARNING, RACE = "dead-directions-optimisers", "dead-directions-lear
 CROSSED, LATENT, SAMPLED = "dead-directions-crossed", "dead-directions-latent", "dead-directions-sampled"
 ADAPTERS = "dead-directions-adapters"
 VARIATIONS = "dead-directions-variations"
+COMPRESSION = "dead-directions-compression"
 COSTS = {
+    COMPRESSION: Cost(0.5),
     VARIATIONS: Cost(0.1),
     ADAPTERS: Cost(0.02),
     CROSSED: Cost(0.01),
@@ -96,10 +98,9 @@ ENTRIES = (
     Entry(
         "X32",
         "memorising and compressing",
-        "small only",
-        LEARNING,
-        ("X32",),
-        why="a small square network without weight norm and readout of the order",
+        "whole",
+        COMPRESSION,
+        ("X32-phases", "X32-order", "X32-accumulation"),
     ),
     Entry(
         "DDCAdam",

@@ -65,7 +65,10 @@ def bridge(config: Config) -> Bridge:
         return Bridge()
     if axis == "sampled inputs":
         return Bridge(optimizer=level, inputs="sampled")
-    return Bridge(**{axis: level}, **({"start": STARTS[level]} if axis == "depth" and level in STARTS else {}))
+    changed: dict[str, Any] = {axis: level}
+    if axis == "depth" and level in STARTS:
+        changed["start"] = STARTS[level]
+    return Bridge(**changed)
 
 
 def trial(config: Config) -> list[Row]:
