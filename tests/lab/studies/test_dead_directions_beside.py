@@ -15,7 +15,7 @@ from netvitals.lab.studies.dead_directions.variations import AXES, bridge
 
 pytestmark = pytest.mark.slow
 
-NAMES = ("crossed", "latent", "sampled", "adapters", "variations")
+NAMES = ("crossed", "latent", "sampled", "adapters", "variations", "compression", "pictures")
 PREFIX = "dead-directions-"
 
 

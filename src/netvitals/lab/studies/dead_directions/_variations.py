@@ -136,7 +136,7 @@ def dead_entry(bridge: Bridge, weights: list[Tensor], x: Tensor) -> Tensor:
     z = bridge.forward(weights, x)[1]
     axis = torch.zeros_like(z)
     axis[..., -1] = 1
-    out, moved = torch.func.jvp(lambda v: bridge.above(weights, v, x), (z,), (axis,))
+    out, moved = torch.func.jvp(lambda v: bridge.above(weights, v, x), (z,), (axis,))[:2]
     if bridge.loss == "mse":
         return moved.square().sum(-1).mean(-1)
     p = out.softmax(-1)

@@ -57,7 +57,7 @@ def trial(config: Config) -> list[Row]:
     net = nn.Sequential(
         nn.Linear(2 * p, config["width"], bias=False), Squared(), nn.Linear(config["width"], p, bias=False)
     )
-    optimizer = torch.optim.Adam(net.parameters(), lr=RATE, weight_decay=PENALTY, betas=(0.9, 0.98))
+    optimizer = torch.optim.Adam(net.parameters(), lr=RATE, weight_decay=PENALTY)
     target = F.one_hot(y, p).float()
     looks = set(np.unique(np.geomspace(5, steps, 40).astype(int)).tolist()) | {0}
     rows: list[Row] = []
@@ -69,7 +69,7 @@ def trial(config: Config) -> list[Row]:
             with torch.no_grad():
                 a = net[1](net[0](x[seen])).double()
             size = units(net)
-            row = {
+            row: Row = {
                 "kind": "look",
                 "step": i,
                 "train": float(right[seen].mean()),

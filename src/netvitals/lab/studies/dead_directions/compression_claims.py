@@ -106,6 +106,9 @@ CLAIMS = (
         _order,
         "§12.1, §4",
         lambda c: True,
+        choices=(
+            "Adam's second moment over a thousand steps: over fifty the dead units stay restless, and no order is read",
+        ),
     ),
     claim(
         NAME,

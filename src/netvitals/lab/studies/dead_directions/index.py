@@ -10,7 +10,9 @@ CROSSED, LATENT, SAMPLED = "dead-directions-crossed", "dead-directions-latent", 
 ADAPTERS = "dead-directions-adapters"
 VARIATIONS = "dead-directions-variations"
 COMPRESSION = "dead-directions-compression"
+PICTURES = "dead-directions-pictures"
 COSTS = {
+    PICTURES: Cost(0.01),
     COMPRESSION: Cost(0.5),
     VARIATIONS: Cost(0.1),
     ADAPTERS: Cost(0.02),
@@ -59,16 +61,9 @@ ENTRIES = (
     Entry("Figure 2", "slopes by KL order", "whole", INVENTORY, ("C1",)),
     Entry("Figure 3", "a dead direction", "not here", why=DRAWING),
     Entry("Figure 4", "tangent and normal space of a fibre", "not here", why=DRAWING),
-    Entry("Figure 5", "volume and curvature near a singularity", "small only", INVENTORY, ("C40",), why="not drawn"),
+    Entry("Figure 5", "volume and curvature near a singularity", "whole", PICTURES, ("F5",)),
     Entry("Figure 9", "primitives of a transformer and their rates", "not here", why=DRAWING),
-    Entry(
-        "Figure 12",
-        "subleading corrections of the autoencoder",
-        "small only",
-        RATES,
-        ("X8",),
-        why="the extended range is not drawn",
-    ),
+    Entry("Figure 12", "subleading corrections of the autoencoder", "whole", PICTURES, ("F12",)),
     Entry("X4", "Lemma 18 by Monte Carlo", "whole", RATES, ("C11",)),
     Entry("X5", "superposition", "whole", RATES, ("X5",)),
     Entry("X9", "structural correlation", "whole", OPTIMISERS, ("X9",)),
