@@ -16,6 +16,7 @@ from netvitals.lab.studies.dead_directions.variations import AXES, bridge
 pytestmark = pytest.mark.slow
 
 NAMES = ("crossed", "latent", "sampled", "adapters", "variations", "compression", "pictures")
+UNNAMED = "pretrained"  # without a folder
 PREFIX = "dead-directions-"
 
 
@@ -103,3 +104,10 @@ def test_projected_updates_leave_the_old_task_alone():
     first = _continual.null_space(net, old[0], 0.999)(moves)
     before = old[0] @ first[0].T + first[1]
     assert float(before.norm() / (old[0] @ moves[0].T + moves[1]).norm()) < 0.1
+
+
+def test_norms_of_a_transformer_trained_here(smoke, monkeypatch):
+    monkeypatch.delenv("NETVITALS_MODELS", raising=False)
+    found = {c.split("/")[1]: v.status for c, v in smoke(UNNAMED).verdicts.items()}
+    assert found["X31-norms"] == "holds" and found["X31-share"] == "not-judged"
+    assert "set NETVITALS_MODELS" in find_study("dead-directions-pretrained").obstacle("paper")

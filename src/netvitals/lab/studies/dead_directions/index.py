@@ -11,7 +11,9 @@ ADAPTERS = "dead-directions-adapters"
 VARIATIONS = "dead-directions-variations"
 COMPRESSION = "dead-directions-compression"
 PICTURES = "dead-directions-pictures"
+PRETRAINED = "dead-directions-pretrained"
 COSTS = {
+    PRETRAINED: Cost(0.2),
     PICTURES: Cost(0.01),
     COMPRESSION: Cost(0.5),
     VARIATIONS: Cost(0.1),
@@ -86,9 +88,16 @@ ENTRIES = (
         "X31",
         "pretrained transformers",
         "small only",
+        PRETRAINED,
+        ("X31-norms", "X31-pretrained", "X31-share", "X31-share-pretrained"),
+        why="a pretrained encoder with LayerNorm from a folder; with RMSNorm only what is trained here",
+    ),
+    Entry(
+        "X31, the stream",
+        "the stream's floor, V and O, and Schur ratios of networks trained here",
+        "whole",
         RATES,
         ("X31-stream", "X31-schur", "X31-attention"),
-        why="networks trained here; no pretrained model, and no model with LayerNorm beside one with RMSNorm",
     ),
     Entry(
         "X32",
