@@ -95,9 +95,10 @@ ENTRIES = (
     Entry(
         "X31, the stream",
         "the stream's floor, V and O, and Schur ratios of networks trained here",
-        "whole",
+        "small only",
         RATES,
         ("X31-stream", "X31-schur", "X31-attention"),
+        why="networks trained here, none that was pretrained",
     ),
     Entry(
         "X32",
