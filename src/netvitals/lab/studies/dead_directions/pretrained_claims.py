@@ -42,7 +42,8 @@ def _falls(rows: Sequence[Row]) -> Verdict:
     after, before = (_medians(rows, when) for when in ("trained", "drawn"))
     change = paired({s: float(np.log(v)) for s, v in after.items()}, {s: float(np.log(v)) for s, v in before.items()})
     facts = {"drawn, median": float(np.median([*before.values()])), "trained": float(np.median([*after.values()]))}
-    return compared(change, -1, note="log of the median Schur ratio at the kernel, trained minus drawn", facts=facts)
+    note = "log of the median Schur ratio at the kernel, trained minus drawn"
+    return compared(change, -1, scaled=True, note=note, facts=facts)
 
 
 def _by_site(rows: Sequence[Row]) -> Plot:
