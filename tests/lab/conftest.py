@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
-from netvitals.lab.studies import find_claim, run
+from netvitals.lab.studies import find_claim, find_study, run
 
 
 @pytest.fixture(autouse=True)
@@ -46,5 +48,40 @@ def whole(smoke):
             if claim.plot is not None:
                 assert claim.plot([r for r in seen.rows if claim.rests_on(r)]).svg().startswith("<svg")
         return seen
+
+    return of
+
+
+def spoiled(value, rnd):
+    """A value of the same kind that was never measured."""
+    if isinstance(value, bool):
+        return rnd.random() < 0.5
+    if isinstance(value, int):
+        return value + rnd.randint(-3, 3)
+    if isinstance(value, float):
+        return value * rnd.uniform(2, 9) * rnd.choice((-1, 1)) + rnd.uniform(-3, 3)
+    if isinstance(value, str):
+        return rnd.choice((value, "spoiled"))
+    return [spoiled(v, rnd) for v in value] if isinstance(value, list) else value
+
+
+@pytest.fixture(scope="module")
+def refutable(smoke, request):
+    """No claim of a study holds whatever was measured: its rows are spoiled eight times."""
+    prefix = getattr(request.module, "PREFIX", "")
+
+    def of(name: str):
+        seen, rnd = smoke(name), random.Random(0)
+        given = {"predicted"}.union(*find_study(prefix + name).configs("smoke"))
+        for claim in seen.verdicts:
+            entry, good = find_claim(claim), 0
+            rows = [r for r in seen.rows if entry.rests_on(r)]
+            for _ in range(8):
+                try:
+                    bad = [{k: v if k in given else spoiled(v, rnd) for k, v in r.items()} for r in rows]
+                    good += entry.judge(bad).status in ("holds", "erratum")
+                except (LookupError, ValueError, ArithmeticError, TypeError, StopIteration):
+                    pass
+            assert good < 8, f"{claim} holds with any numbers"
 
     return of

@@ -58,6 +58,7 @@ from netvitals.singular.laws.rlct import (
 from netvitals.singular.laws.prediction import Rates, predict_rates
 from netvitals.singular.laws.design import DesignRanking, rank_designs
 from netvitals.singular.networks.architecture import AttentionChain, Chain, SwiGLUStack  # what rates are predicted for
+from netvitals.singular.networks.crossed import CrossAttentionChain, ProjectedChain
 from netvitals.singular.networks import zoo  # models with known answers
 
 __all__ = [
@@ -120,6 +121,8 @@ __all__ = [
     "AttentionChain",
     "Chain",
     "SwiGLUStack",
+    "CrossAttentionChain",
+    "ProjectedChain",
     "zoo",
 ]
 

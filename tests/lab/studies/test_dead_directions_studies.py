@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from netvitals.lab.studies import all_claims, find_claim, find_study
@@ -114,31 +112,7 @@ def test_a_claim_about_training_can_fail(smoke):
     assert of("X30-largest")(swapped).status == "fails"
 
 
-def spoiled(value, rnd):
-    """A value of the same kind that was never measured."""
-    if isinstance(value, bool):
-        return rnd.random() < 0.5
-    if isinstance(value, int):
-        return value + rnd.randint(-3, 3)
-    if isinstance(value, float):
-        return value * rnd.uniform(2, 9) * rnd.choice((-1, 1)) + rnd.uniform(-3, 3)
-    if isinstance(value, str):
-        return rnd.choice((value, "spoiled"))
-    return [spoiled(v, rnd) for v in value] if isinstance(value, list) else value
-
-
 @pytest.mark.filterwarnings("ignore:invalid value")
 @pytest.mark.parametrize("name", [*NAMES[:3], NAMES[4]])
-def test_no_claim_holds_whatever_was_measured(smoke, name):
-    seen, rnd = smoke(name), random.Random(0)
-    given = {"predicted"}.union(*(c for c in find_study(name).configs("smoke")))
-    for claim in seen.verdicts:
-        entry, good = find_claim(claim), 0
-        rows = [r for r in seen.rows if entry.rests_on(r)]
-        for _ in range(8):
-            try:
-                bad = [{k: v if k in given else spoiled(v, rnd) for k, v in r.items()} for r in rows]
-                good += entry.judge(bad).status in ("holds", "erratum")
-            except (LookupError, ValueError, ArithmeticError, TypeError, StopIteration):
-                pass
-        assert good < 8, f"{claim} holds with any numbers"
+def test_no_claim_holds_whatever_was_measured(refutable, name):
+    refutable(name)

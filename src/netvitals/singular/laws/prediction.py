@@ -17,6 +17,7 @@ from torch import nn
 from netvitals.capture.result import Result, one_screen
 from netvitals.singular.checkpoint.layernorm import ln_reset_rate
 from netvitals.singular.networks.architecture import Architecture, AttentionChain, Chain, SwiGLUStack
+from netvitals.singular.networks.crossed import CrossAttentionChain, ProjectedChain
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +55,11 @@ class Rates(Result):
 
 
 def predict_rates(
-    architecture: Architecture | nn.Module, batch: Any = None, *, noisy: bool = True, direction: int = 0
+    architecture: Architecture | ProjectedChain | CrossAttentionChain | nn.Module,
+    batch: Any = None,
+    *,
+    noisy: bool = True,
+    direction: int = 0,
 ) -> Rates:
     """Exponents for every layer of ``architecture``.
 
@@ -62,14 +67,14 @@ def predict_rates(
     LayerNorm, RMSNorm and sums, wired in any way. Whatever else is in it is refused by name.
 
     Args:
-        architecture: a ``Chain``, an ``AttentionChain``, a ``SwiGLUStack``, or any ``nn.Module``.
+        architecture: a ``Chain``, an ``AttentionChain``, a ``SwiGLUStack``, or any ``nn.Module``; or a
+            ``ProjectedChain`` or a ``CrossAttentionChain`` with noisy targets.
         batch: inputs, for a module, which is charted on them in the mode it is in.
         noisy: targets carry noise, so that the dead residual is of order one; noise-free adds 2L to every G rate.
         direction: which dead direction of a chain with several.
 
     Returns:
-        Exponents of t by layer name for G and A, and for the stream after each layer (for a module: where it ends);
-        None where there is no law.
+        Exponents of t by layer for G, A and the stream after it (of a module: at its end); None without a law.
 
     >>> list(predict_rates(Chain(depth=4)).G.values())
     [6, 4, 2, 0]
@@ -93,6 +98,10 @@ def predict_rates(
         return _swiglu(architecture)
     if isinstance(architecture, Chain):
         return _chain(architecture, noisy, direction)
+    if isinstance(architecture, ProjectedChain | CrossAttentionChain):
+        if not noisy:
+            raise ValueError(f"the rates of a {type(architecture).__name__} are known for noisy targets only")
+        return _projected(architecture) if isinstance(architecture, ProjectedChain) else _crossed(architecture)
     raise TypeError(
         "rates are predicted for Chain, AttentionChain, SwiGLUStack and any nn.Module, got "
         f"{type(architecture).__name__}; gated skips, experts and batch norm have no rate law"
@@ -315,4 +324,27 @@ def _swiglu(c: SwiGLUStack) -> Rates:
         stream=stream,
         law=f"gated stack ({c.gate}): amplitude order {'3(2ⁿ−1)' if shut else '2n'}",
         notes=("only the forward amplitude has a law here",),
+    )
+
+
+def _projected(c: ProjectedChain) -> Rates:
+    """Shortest weighted path (Theorem 43), with learned skips at the price of a layer."""
+    to, left = residual_distance(c.edges, c.depth + 1)
+    ends = {f"layer{i + 1}": (i, i + 1) for i in range(c.depth)} | {f"skip{a}-{b}": (a, b) for a, b in c.projections}
+    return Rates(
+        G={name: 2 * left[b] for name, (_, b) in ends.items()},
+        A={name: 2 * to[a] for name, (a, _) in ends.items()},
+        stream=tuple(to),
+        law="shortest weighted path; a learned projection costs what a layer costs",
+    )
+
+
+def _crossed(c: CrossAttentionChain) -> Rates:
+    g, a, stream = c.exponents()
+    return Rates(
+        G=dict(g),
+        A=dict(a),
+        stream=stream,
+        law="cross-attention: the memory's dead order plus the weights of V and O, at every depth",
+        notes=("infinity: the dead entry is exactly zero, its signal is not there",),
     )

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from netvitals.singular.networks.architecture import ACTIVATIONS, ArchitectureTrace, normed
+from netvitals.singular.networks.crossed import CrossAttentionChain, ProjectedChain
 
 f64 = torch.float64
 
@@ -270,7 +271,7 @@ class DiagonalNet:
         return torch.cat([self.truth(), torch.zeros(self.width, dtype=f64)])
 
 
-Builder = Autoencoder | Superposition | BlockPair | PreNormProbe | Memorised
+Builder = Autoencoder | Superposition | BlockPair | PreNormProbe | Memorised | ProjectedChain | CrossAttentionChain
 
 
 def inputs_of(builder: Builder) -> Callable[[int, torch.Generator], Tensor]:
@@ -282,7 +283,8 @@ def inputs_of(builder: Builder) -> Callable[[int, torch.Generator], Tensor]:
     Returns:
         a function of (samples, generator).
     """
-    shape = (builder.tokens, builder.width) if isinstance(builder, BlockPair) else (builder.width,)
+    shape: tuple[int, ...] = (builder.tokens, builder.width) if isinstance(builder, BlockPair) else (builder.width,)
+    shape = builder.shape if isinstance(builder, CrossAttentionChain) else shape
     return lambda samples, generator: torch.randn(samples, *shape, generator=generator, dtype=f64)
 
 

@@ -227,12 +227,15 @@ def examine(specimen: Specimen) -> Examined:
     result = kl_order(specimen.outputs, specimen.theta0, specimen.direction, specimen.likelihood, **options)
     lam = m = None
     if specimen.normals:
-        crossing = recover_crossing(specimen.outputs, specimen.theta0, list(specimen.normals))
+        crossing = recover_crossing(
+            specimen.outputs, specimen.theta0, list(specimen.normals), likelihood=specimen.likelihood, **options
+        )
         lam, m = (crossing.lam, crossing.m) if crossing.consistent else (math.nan, 0)
     elif specimen.theta0.numel() == 1 and result.order is not None:
         lam, m = rlct_single(result.order)
-    elif specimen.likelihood == "gaussian" or isinstance(specimen.likelihood, Gaussian):
-        near = local_coefficient(specimen.outputs, specimen.theta0)
+    elif isinstance(specimen.likelihood, str | Gaussian):
+        name = specimen.likelihood if isinstance(specimen.likelihood, str) else "gaussian"
+        near = local_coefficient(specimen.outputs, specimen.theta0, name)
         lam, m = near.lam, near.m
     return Examined(
         specimen=specimen, order=result.order, estimate=result.estimate, ratio=result.ratio, lam=lam, m=m, scan=result

@@ -7,7 +7,21 @@ from netvitals.lab.index import Cost, Entry
 RATES, INVENTORY = "dead-directions-rates", "dead-directions-inventory"
 OPTIMISERS, LEARNING, RACE = "dead-directions-optimisers", "dead-directions-learning", "ddcadam"
 PRACTICE, SWEEPS = "dead-directions-practice", "dead-directions-sweeps"
+CROSSED, LATENT, SAMPLED = "dead-directions-crossed", "dead-directions-latent", "dead-directions-sampled"
+ADAPTERS = "dead-directions-adapters"
+VARIATIONS = "dead-directions-variations"
+COMPRESSION = "dead-directions-compression"
+PICTURES = "dead-directions-pictures"
+PRETRAINED = "dead-directions-pretrained"
 COSTS = {
+    PRETRAINED: Cost(0.2),
+    PICTURES: Cost(0.01),
+    COMPRESSION: Cost(0.5),
+    VARIATIONS: Cost(0.1),
+    ADAPTERS: Cost(0.02),
+    CROSSED: Cost(0.01),
+    LATENT: Cost(0.02),
+    SAMPLED: Cost(0.02),
     RATES: Cost(0.05),
     INVENTORY: Cost(0.05),
     OPTIMISERS: Cost(0.1),
@@ -64,25 +78,20 @@ ENTRIES = (
     Entry(
         "Table 13",
         "22 variations, ten seeds",
-        "small only",
-        LEARNING,
-        ("X24-mixers", "X24-addition"),
-        why="two of the 22 variations",
+        "whole",
+        VARIATIONS,
+        (
+            *(f"X24-{n}" for n in ("linear", "sampled", "adam", "smooth", "k-fac", "leaves", "skips")),
+            *("X24-mixers-sgd", "X24-addition-seeds"),
+        ),
     ),
     Entry("Figure 1", "the two sides of one geometry", "not here", why=DRAWING),
     Entry("Figure 2", "slopes by KL order", "whole", INVENTORY, ("C1",)),
     Entry("Figure 3", "a dead direction", "not here", why=DRAWING),
     Entry("Figure 4", "tangent and normal space of a fibre", "not here", why=DRAWING),
-    Entry("Figure 5", "volume and curvature near a singularity", "small only", INVENTORY, ("C40",), why="not drawn"),
+    Entry("Figure 5", "volume and curvature near a singularity", "whole", PICTURES, ("F5",)),
     Entry("Figure 9", "primitives of a transformer and their rates", "not here", why=DRAWING),
-    Entry(
-        "Figure 12",
-        "subleading corrections of the autoencoder",
-        "small only",
-        RATES,
-        ("X8",),
-        why="the extended range is not drawn",
-    ),
+    Entry("Figure 12", "subleading corrections of the autoencoder", "whole", PICTURES, ("F12",)),
     Entry("X4", "Lemma 18 by Monte Carlo", "whole", RATES, ("C11",)),
     Entry("X5", "superposition", "whole", RATES, ("X5",)),
     Entry("X9", "structural correlation", "whole", OPTIMISERS, ("X9",)),
@@ -105,17 +114,24 @@ ENTRIES = (
         "X31",
         "pretrained transformers",
         "small only",
+        PRETRAINED,
+        ("X31-norms", "X31-pretrained", "X31-share", "X31-share-pretrained"),
+        why="a pretrained encoder with LayerNorm from a folder; with RMSNorm only what is trained here",
+    ),
+    Entry(
+        "X31, the stream",
+        "the stream's floor, V and O, and Schur ratios of networks trained here",
+        "small only",
         RATES,
         ("X31-stream", "X31-schur", "X31-attention"),
-        why="networks trained here; no pretrained model, and no model with LayerNorm beside one with RMSNorm",
+        why="networks trained here, none that was pretrained",
     ),
     Entry(
         "X32",
         "memorising and compressing",
-        "small only",
-        LEARNING,
-        ("X32",),
-        why="a small square network without weight norm and readout of the order",
+        "whole",
+        COMPRESSION,
+        ("X32-phases", "X32-order", "X32-accumulation"),
     ),
     Entry(
         "DDCAdam",
@@ -171,15 +187,29 @@ ENTRIES = (
     Entry(
         "Crossed blocks",
         "cross-attention, learned-projection skips",
-        "not here",
-        why="not written yet",
+        "whole",
+        CROSSED,
+        ("C15-projected", "C24-cross", "C24-one-sided", "C24-signal", "C26-shared", "C26-cross"),
     ),
-    Entry("Zoo", "hidden Markov and Boltzmann models", "not here", why="not written yet"),
-    Entry("LLC", "rate against the learning coefficient on smooth fibres", "not here", why="not written yet"),
+    Entry(
+        "Zoo",
+        "hidden Markov and Boltzmann models",
+        "whole",
+        LATENT,
+        ("C2-latent", "C36-latent", "C40-latent", "C37-latent"),
+    ),
+    Entry(
+        "LLC",
+        "rate against the learning coefficient on smooth fibres",
+        "whole",
+        SAMPLED,
+        ("LLC-same", "LLC-crossing", "LLC-timing", "LLC-cost"),
+    ),
     Entry(
         "Adapters",
         "tangential LoRA against OGD and null-space baselines",
-        "not here",
-        why="a benchmark has it without the baselines",
+        "whole",
+        ADAPTERS,
+        (*(f"LoRA-{m}-{p}" for m in ("plain", "OGD", "null") for p in ("classes", "turned")), "safe-contained"),
     ),
 )
