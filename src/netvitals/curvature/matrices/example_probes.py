@@ -23,6 +23,8 @@ from netvitals.curvature.engine.probes import flattened, generator
 from netvitals.curvature.engine.products import Products, Progress
 from netvitals.curvature.matrices.example_tape import summed
 
+DRAWN = 2.5  # passes of time for a probe at all outputs: signs, shares and sums, of which no product of matrices is one
+EACH = 4  # of a portion, at most, and so many
 CHECKED = 8  # portions of probes whose products are held against each other for symmetry
 
 
@@ -140,11 +142,11 @@ def _draws(
         parts = tape.perturbed(tape.signs_of(m, source))
         pieces = summed(parts, products.flat, m)
         images = products.whole(pieces, part)
-        products.cost.passes += m * drawing
+        products.cost.passes += m * (drawing + DRAWN)
         if k == 0 and part == "T" and m > 1 and not any(bool(g.any()) for g in images):
             break  # nothing bends between the layers' outputs: the tensor part is an exact zero
         if k < CHECKED:
-            for z, hz in zip(flattened(pieces), flattened(images)):
+            for z, hz in zip(*(flattened([p[:EACH] for p in some]) for some in (pieces, images))):
                 symmetry.add(z, hz)
         for each, image in zip(parts, images):
             for p, shares in each:
