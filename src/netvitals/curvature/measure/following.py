@@ -45,7 +45,7 @@ def look_at(model: nn.Module, loss_fn: Any, batch: Any, probes: int, before: Ten
     size = sum(p.numel() for p in model.parameters() if p.requires_grad)
     start = before if before is not None and before.numel() == size else None
     top = top_eigenvalues(model, loss_fn, batch, k=1, tol=0.02, most=30, start=start)
-    found = trace(model, loss_fn, batch, probes=max(probes, 4), method="hutchinson")
+    found = trace(model, loss_fn, batch, probes=max(probes, 4))
     layers: dict[str, list[int]] = {}
     for i, name in enumerate(found.names):
         layers.setdefault(name.rpartition(".")[0] or name, []).append(i)
