@@ -11,9 +11,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+
+from netvitals.capture.nested import tensors
+
+if TYPE_CHECKING:
+    from netvitals.curvature.engine.problem import Problem
+    from netvitals.curvature.engine.tape import Tape
 
 ENOUGH = 12  # products of an iteration that are held against the first for symmetry
 LOOSE = 1e-6  # what casts to float32 inside a model leave of double precision
@@ -223,3 +230,58 @@ def demand_symmetry(defect: float, allowed: float) -> None:
             "weight with torch.nn.utils.parametrize.remove_parametrizations on a copy of the model; else replace "
             "operations until this is gone"
         )
+
+
+def first_input(problem: Problem) -> Tensor:
+    """The first input that has dimensions.
+
+    Args:
+        problem: model, loss and batch.
+
+    Returns:
+        A tensor of the batch.
+    """
+    return next(t for t in tensors((problem.task.args, dict(problem.task.kwargs))) if t.ndim > 0)
+
+
+def dimension_of_examples(tape: Tape) -> int:
+    """Where the first input has its examples: a sequence-first batch has them in its second dimension.
+
+    Args:
+        tape: of a batch.
+
+    Returns:
+        The dimension.
+    """
+    shape = first_input(tape.problem).shape
+    return next((d for d, size in enumerate(shape) if size == tape.examples), 0)
+
+
+def require_mean(tape: Tape) -> None:
+    """Raise a sentence where the loss is no mean over examples.
+
+    Args:
+        tape: of the first of several batches.
+    """
+    whole, parts = tape.mean_check()
+    if abs(whole - parts) > 0.25 * max(abs(whole), abs(parts)):  # a mean over tokens may differ a little by padding
+        raise ValueError(
+            f"the loss is not a mean over examples (whole batch {whole:.6g}, mean of its halves {parts:.6g}), and over "
+            "many batches the mean is measured: use reduction='mean' in loss_fn"
+        )
+
+
+def require_same_shapes(first: Tape, tape: Tape) -> None:
+    """Raise a sentence where the nodes of two batches have other sizes.
+
+    Args:
+        first: of the first batch.
+        tape: of another.
+    """
+    for node, a, b in zip(first.nodes, first.leaves, tape.leaves):
+        if [x.shape for x in a] != [x.shape for x in b]:
+            was, now = (sum(leaf.numel() for leaf in leaves) for leaves in (a, b))
+            raise ValueError(
+                f"{node.name} has {was} coordinates in the first batch and {now} in another: activations of different "
+                "length have no mean Hessian. Give batches of one length, or measure with space='parameter'"
+            )

@@ -79,7 +79,8 @@ class Products:
         self.pull = [p.clone().requires_grad_(True) for p in tape.pull]
         if split:
             _ = self.gradient
-        self._straight: dict[int, bool] = {}
+        self._straight: set[int] = set()
+        self.curved_at: set[int] = set()  # nodes whose column has a tensor part; batches of one stream share them
         self.labels, self.seed = 1, 0  # drawn for a Monte Carlo Fisher matrix, and their seed
         self._fisher: dict[str, Tensor] = {}
         self.roots: list[Tensor] | None = None
@@ -163,13 +164,14 @@ class Products:
 
         Asked of one Gaussian probe, which no nonzero block maps to an exact zero.
         """
-        if w not in self._straight:
+        if w not in self._straight and w not in self.curved_at:
             source = generator(w, self.flat[0].device)
             heads, tails = self._gradient_of(w, draw(1, self.leaves[w], source, "gaussian"))
             got = self.backward(heads, self.flat, tails)
             self.cost.spend(1.0)
-            self._straight[w] = all(t is None or not bool(t.any()) for t in got)
-        return self._straight[w]
+            nothing = all(t is None or not bool(t.any()) for t in got)
+            (self._straight if nothing else self.curved_at).add(w)
+        return w in self._straight
 
     def whole(self, probes: Pieces, part: Part = "H") -> Pieces:
         """The whole matrix over all leaves times probes (m, ...) per leaf; no split, one backward pass for H."""

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from netvitals.capture.loss import LossFn
-from netvitals.capture.nested import tensors
 from netvitals.capture.observation import Mode
 from netvitals.capture.task import batches_of
+from netvitals.curvature.engine.checks import dimension_of_examples, first_input, require_mean, require_same_shapes
 from netvitals.curvature.engine.cost import Cost
 from netvitals.curvature.engine.journal import Journal
 from netvitals.curvature.engine.nodes import Choice
@@ -105,6 +105,7 @@ class Stream:
         self._kept: dict[int, Products] = {}
         self._all_kept = False
         self._dim, self._in_first = 0, 1
+        self._curved_at: set[int] = set()
         self.make: Callable[[Problem, int], Tape] | None = None  # another kind of tape of every batch
         self._signs: dict[tuple[int, int], Tensor] = {}
         self._stack = ExitStack()
@@ -120,9 +121,9 @@ class Stream:
             if self.tensors
             else recorded(self.model, self.loss_fn, first, nodes=self.nodes, space=self.space, **options)
         ) as tape:
-            _require_mean(tape)
+            require_mean(tape)
             self.cost.passes += Cost().passes
-            self._dim, self._in_first = _dimension_of_examples(tape), tape.examples
+            self._dim, self._in_first = dimension_of_examples(tape), tape.examples
         _forget(tape)
         self.tape = tape
         # the model that is measured may be a copy, and its copy of the loss goes with it
@@ -279,7 +280,7 @@ class Stream:
                 continue
             with self._recorded(batch) as tape:
                 products = Products(tape, memory=self.memory, roots="never", split=self.split, cost=self.cost)
-                products.labels, products.seed = self.labels, self.seed + i
+                products.labels, products.seed, products.curved_at = self.labels, self.seed + i, self._curved_at
                 self.cost.passes += 1.0
                 room -= 3 * tape.kept_bytes
                 if keep and room >= 0:
@@ -303,7 +304,7 @@ class Stream:
             cast = lambda t: t.to(self.dtype) if isinstance(t, Tensor) and t.is_floating_point() else t
             batch = tree_map(cast, batch)
         problem = Problem(model, loss_fn, batch, self.dtype)
-        problem.examples = int(_first_input(problem).shape[self._dim])
+        problem.examples = int(first_input(problem).shape[self._dim])
         kept = first.kept_bytes * problem.examples // self._in_first
         with advised():
             if self.make is not None:
@@ -313,37 +314,8 @@ class Stream:
             tape.record(checked=True)
             tape.beyond = first.beyond
             if self.make is None:
-                _require_same_shapes(first, tape)
+                require_same_shapes(first, tape)
             yield tape
-
-
-def _dimension_of_examples(tape: Tape) -> int:
-    """Where the first input has its examples: a sequence-first batch has them in its second dimension."""
-    shape = _first_input(tape.problem).shape
-    return next((d for d, size in enumerate(shape) if size == tape.examples), 0)
-
-
-def _first_input(problem: Problem) -> Tensor:
-    return next(t for t in tensors((problem.task.args, dict(problem.task.kwargs))) if t.ndim > 0)
-
-
-def _require_mean(tape: Tape) -> None:
-    whole, parts = tape.mean_check()
-    if abs(whole - parts) > 0.25 * max(abs(whole), abs(parts)):  # a mean over tokens may differ a little by padding
-        raise ValueError(
-            f"the loss is not a mean over examples (whole batch {whole:.6g}, mean of its halves {parts:.6g}), and over "
-            "many batches the mean is measured: use reduction='mean' in loss_fn"
-        )
-
-
-def _require_same_shapes(first: Tape, tape: Tape) -> None:
-    for node, a, b in zip(first.nodes, first.leaves, tape.leaves):
-        if [x.shape for x in a] != [x.shape for x in b]:
-            was, now = (sum(leaf.numel() for leaf in leaves) for leaves in (a, b))
-            raise ValueError(
-                f"{node.name} has {was} coordinates in the first batch and {now} in another: activations of different "
-                "length have no mean Hessian. Give batches of one length, or measure with space='parameter'"
-            )
 
 
 def _forget(tape: Tape) -> None:

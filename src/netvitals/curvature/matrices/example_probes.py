@@ -23,7 +23,6 @@ from netvitals.curvature.engine.probes import flattened, generator
 from netvitals.curvature.engine.products import Products, Progress
 from netvitals.curvature.matrices.example_tape import summed
 
-DRAWN = 2.5  # passes of time for a probe at all outputs: signs, shares and sums, of which no product of matrices is one
 EACH = 4  # of a portion, at most, and so many
 CHECKED = 8  # portions of probes whose products are held against each other for symmetry
 
@@ -142,7 +141,7 @@ def _draws(
         parts = tape.perturbed(tape.signs_of(m, source))
         pieces = summed(parts, products.flat, m)
         images = products.whole(pieces, part)
-        products.cost.passes += m * (drawing + DRAWN)
+        products.cost.passes += m * drawing
         if k == 0 and part == "T" and m > 1 and not any(bool(g.any()) for g in images):
             break  # nothing bends between the layers' outputs: the tensor part is an exact zero
         if k < CHECKED:
