@@ -45,6 +45,18 @@ class Column:
         t = self.tensor[v]
         return self.gauss_newton[v] if t is None else [g + s for g, s in zip(self.gauss_newton[v], t)]
 
+    @classmethod
+    def joined(cls, parts: Sequence[Column]) -> Column:
+        """One column from those of portions of its probes."""
+        if len(parts) == 1:
+            return parts[0]
+        join = lambda pieces: [torch.cat(c) for c in zip(*pieces)]
+        nodes = range(len(parts[0].gauss_newton))
+        return cls(
+            [join([p.gauss_newton[v] for p in parts]) for v in nodes],
+            [None if parts[0].tensor[v] is None else join([p.tensor[v] for p in parts]) for v in nodes],
+        )
+
 
 class Products:
     """Columns of the block Hessian from a tape, by batches of probes that fit the memory budget.
@@ -137,7 +149,7 @@ class Products:
 
     def column(self, w: int, probes: Pieces) -> Column:
         """Apply column w to probes, given as pieces of shape (m, ...) like the leaves of w."""
-        return joined([self.portion(w, probes, at) for at in self.portions(probes[0].shape[0])])
+        return Column.joined([self.portion(w, probes, at) for at in self.portions(probes[0].shape[0])])
 
     def portion(self, w: int, probes: Pieces, at: slice) -> Column:
         """Apply column w to some of the probes."""
@@ -320,18 +332,6 @@ class Products:
 
     def _by_node(self, flat: Sequence[Tensor], m: int) -> list[Pieces]:
         return [filled(ts, leaves, m) for ts, leaves in self._split(list(flat))]
-
-
-def joined(parts: Sequence[Column]) -> Column:
-    """One column from those of portions of its probes."""
-    if len(parts) == 1:
-        return parts[0]
-    join = lambda pieces: [torch.cat(c) for c in zip(*pieces)]
-    nodes = range(len(parts[0].gauss_newton))
-    return Column(
-        [join([p.gauss_newton[v] for p in parts]) for v in nodes],
-        [None if parts[0].tensor[v] is None else join([p.tensor[v] for p in parts]) for v in nodes],
-    )
 
 
 def filled(got: Sequence[Tensor | None], leaves: Sequence[Tensor], m: int) -> Pieces:

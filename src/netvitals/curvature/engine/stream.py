@@ -26,7 +26,7 @@ from netvitals.curvature.engine.cost import Cost
 from netvitals.curvature.engine.journal import Journal
 from netvitals.curvature.engine.nodes import Choice
 from netvitals.curvature.engine.problem import Problem, advised, laboratory
-from netvitals.curvature.engine.products import Column, Part, Pieces, Products, filled, joined
+from netvitals.curvature.engine.products import Column, Part, Pieces, Products, filled
 from netvitals.curvature.engine.sketches import inner_products, sketched
 from netvitals.curvature.engine.tape import Space, Tape, recorded, recorded_parameters
 
@@ -201,7 +201,7 @@ class Stream:
             for (w, probes), places in zip(wanted, portions):
                 parts = [products.portion(w, probes, at) for at in places]
                 if small:
-                    parts = [joined(parts)]
+                    parts = [Column.joined(parts)]
                 sums.append([[c.gauss_newton, c.tensor] for c in parts])
                 sketches.append([sketched(c, self._signs) for c in parts])
             return sums, sketches
@@ -210,7 +210,7 @@ class Stream:
         weights = np.array(self.weights, float)
         found = []
         for k, parts in enumerate(total):
-            column = joined([Column(gauss_newton, tensor) for gauss_newton, tensor in parts])
+            column = Column.joined([Column(gauss_newton, tensor) for gauss_newton, tensor in parts])
             if len(kept) > 1:
                 shares = [inner_products([one[k][i] for one in kept], weights) for i in range(len(parts))]
                 column = replace(column, spread=np.concatenate(shares, -1))
