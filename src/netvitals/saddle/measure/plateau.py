@@ -142,7 +142,7 @@ def measure_plateau(
         layers = {layer.name: layer for layer in anatomy.layers}
         weights = [model.get_parameter(layers[n].weight) for n in names]
         grads = torch.autograd.grad(loss, weights)
-        flat, rest = out.detach(), _at_rest(task, out).requires_grad_(True)
+        flat, rest = out.detach(), at_rest(task, out).requires_grad_(True)
         resting = task.loss(rest)
         (pull,) = torch.autograd.grad(resting, rest)
         signal = -((flat - rest.detach()) * pull).sum()
@@ -159,7 +159,7 @@ def measure_plateau(
     turned = (w.transpose(0, layers[n].out_dim) for n, w in zip(names, weights))
     seen = _snapshot(step, values, names, [(w.shape[0], w[0].numel()) for w in turned])
     owners = [layers[n].weight.rpartition(".")[0] for n in names]
-    return replace(seen, speed=rate, initial=tuple(_usual_scale(model.get_submodule(o)) for o in owners))
+    return replace(seen, speed=rate, initial=tuple(usual_scale(model.get_submodule(o)) for o in owners))
 
 
 def fall_speed(
@@ -198,7 +198,7 @@ def fall_speed(
     return total
 
 
-def _usual_scale(module: nn.Module) -> float:
+def usual_scale(module: nn.Module) -> float:
     """‖W‖ over its He-normal value at the initialisation that torch gives this class of layers."""
     uniform = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.Bilinear)
     return math.sqrt(1 / 6) if isinstance(module, uniform) else 1.0  # U(±1/√n_in) has variance 1/(3 n_in)
@@ -277,7 +277,7 @@ def _snapshot(
     )
 
 
-def _at_rest(task: Task, out: Tensor) -> Tensor:
+def at_rest(task: Task, out: Tensor) -> Tensor:
     """Output at input zero, once per example; the batch mean of the outputs where zero is not an input."""
     inputs = [*task.args, *task.kwargs.values()]
     if len(inputs) == 1 and isinstance(inputs[0], Tensor) and inputs[0].is_floating_point():
