@@ -23,7 +23,7 @@ from netvitals.anatomy import Anatomy, chart
 from netvitals.anatomy.wiring import Links, find_links
 from netvitals.capture import LossFn, Mode, Result, Task, in_mode, preserved, resolve_loss, task_of, undisturbed
 from netvitals.capture.nested import main_output
-from netvitals.saddle.measure.bottlenecks import bottleneck
+from netvitals.saddle.measure.bottlenecks import bottleneck, usual_scale
 from netvitals.saddle.students.network import Stack, output
 
 NORMS = ("batch_norm", "layer_norm", "group_norm", "rms_norm", "rsqrt")  # parts of aten names
@@ -198,12 +198,6 @@ def fall_speed(
     return total
 
 
-def usual_scale(module: nn.Module) -> float:
-    """‖W‖ over its He-normal value at the initialisation that torch gives this class of layers."""
-    uniform = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.Bilinear)
-    return math.sqrt(1 / 6) if isinstance(module, uniform) else 1.0  # U(±1/√n_in) has variance 1/(3 n_in)
-
-
 def measure_plateaus(
     weights: Stack,
     loss_fn: Callable[[Tensor, Tensor], Tensor],
@@ -278,7 +272,15 @@ def _snapshot(
 
 
 def at_rest(task: Task, out: Tensor) -> Tensor:
-    """Output at input zero, once per example; the batch mean of the outputs where zero is not an input."""
+    """Output at input zero, once per example; the batch mean of the outputs where zero is not an input.
+
+    Args:
+        task: model, loss and batch.
+        out: the outputs of the batch.
+
+    Returns:
+        As many outputs, all the same.
+    """
     inputs = [*task.args, *task.kwargs.values()]
     if len(inputs) == 1 and isinstance(inputs[0], Tensor) and inputs[0].is_floating_point():
         zero = torch.zeros_like(inputs[0][:1])

@@ -29,10 +29,10 @@ from netvitals.anatomy import Anatomy, chart
 from netvitals.anatomy.parts import ParameterPart
 from netvitals.capture import LossFn, Mode, Task, in_mode, preserved, task_of, undisturbed
 from netvitals.capture.nested import main_output, mapped
-from netvitals.saddle.measure.bottlenecks import bottleneck, layer_scale
+from netvitals.saddle.measure.bottlenecks import bottleneck, layer_scale, usual_scale
 from netvitals.saddle.measure.forecasting import EscapeForecast, made_forecast, no_forecast, optimizer_rule
 from netvitals.saddle.measure.outlook import HELD_DOWN, LEAVES
-from netvitals.saddle.measure.plateau import NORMS, at_rest, usual_scale
+from netvitals.saddle.measure.plateau import NORMS, at_rest
 
 SAME = (0.8, 1.25)  # pull of a factor over the signal
 IDLE = 0.1  # of a layer that takes no part
@@ -248,7 +248,8 @@ def _factors(
 
 def _rehearsed(model: nn.Module, task: Task, anatomy: Anatomy, seed: int) -> tuple[list[_Look], list[float], str]:
     """Looks along the flow until its speed has grown, and the learning rate between; or why it is not the law's."""
-    parameters, looks, spent = dict(model.named_parameters()), [_look(model, task, seed)], []
+    parameters, looks = dict(model.named_parameters()), [_look(model, task, seed)]
+    spent: list[float] = []
     parts = [p for p in _parts(anatomy) if p.parameter in looks[0].grads]
     for _ in range(STRIDES):
         now = looks[-1]
