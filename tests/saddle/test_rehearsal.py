@@ -10,8 +10,9 @@ from torch import nn
 from torch.nn import functional as F
 
 import netvitals as nv
+from netvitals.capture import task_of
 from netvitals.saddle import rehearse_escape
-from netvitals.saddle.measure.rehearsal import REHEARSED_SPREAD, _steps
+from netvitals.saddle.measure.rehearsal import REHEARSED_SPREAD, _Look, _noise, _path, _steps
 
 
 class Gated(nn.Module):
@@ -168,6 +169,32 @@ def test_steps_are_those_of_an_exponential_under_momentum(momentum):
     told = _steps(np.full(100, 8 / a / 100), np.full(100, a), lr, momentum)
     assert told == pytest.approx(steps, abs=1)
     assert _steps(np.array([1.0]), np.array([1e-6]), lr, momentum) == pytest.approx((1 - momentum) / lr, rel=1e-3)
+
+
+@pytest.mark.parametrize("r", [2, 3, 4])
+def test_the_law_is_integrated_to_its_end(r):
+    """γ̇ = c (γ² + b²)^(1 − 1/r) (1 − γ/2R) from two looks that follow it, R a tenth of the resting loss."""
+    from scipy.integrate import quad
+
+    y = torch.tensor([[1.0], [3.0]], dtype=torch.float64)
+    rest, up = torch.zeros_like(y), torch.tensor([[1.0], [0.0]], dtype=torch.float64)
+    task = task_of(nn.Identity(), "mse", (y, y))  # the output can become 1 of (1, 3): the loss falls from 5 to 4.5
+    c, b, reach = 0.3, 0.02, 0.5
+    speed = lambda g: c * (g * g + b * b) ** (1 - 1 / r) * (1 - g / (2 * reach))
+    look = lambda g: _Look(g, 5 - g, g * up, rest, 5.0, {"w": torch.tensor([speed(g) ** 0.5], dtype=torch.float64)})
+    taus, paces, why = _path([look(0.01), look(0.02), look(0.03)], [1.0, 2.0], task, r)
+    end = 2 * reach * (1 - math.sqrt(1 - 0.05 * 5 / reach))
+    assert not why and end > 0.25  # the output has gone a quarter of its way and more: the last factor counts
+    assert float(taus.sum()) == pytest.approx(3 + quad(lambda g: 1 / speed(g), 0.03, end)[0], rel=2e-3)
+    assert paces[:2] == pytest.approx([speed(g) / (r * math.hypot(g, b)) for g in (0.02, 0.03)], rel=1e-3)
+    assert paces[-1] == pytest.approx(speed(end) / (r * math.hypot(end, b)), rel=0.01)
+
+
+def test_the_noise_of_a_batch_is_the_spread_of_its_examples():
+    net, (x, y) = nn.Linear(6, 1, bias=False).double(), (X[:8].double(), NOISE[1][:8].double())
+    each = 2 * (net(x).detach() - y) * x  # gradients of the eight examples
+    share = float(each.var(0).sum() / 8 / each.mean(0).square().sum())
+    assert _noise(net, "mse", (x, y), 8, 0) == pytest.approx(share, rel=1e-9)
 
 
 def test_the_model_is_left_as_it_was():
