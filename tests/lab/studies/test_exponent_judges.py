@@ -45,6 +45,12 @@ def test_the_shift_by_thresholds_is_judged(shifts, status):
     assert found.status == status and found.measured == pytest.approx(max(abs(s) for s in shifts), abs=0.02)
 
 
+@pytest.mark.parametrize(("noise", "status"), [(0.01, "fails"), (0.25, "not-reproduced")])
+def test_a_gap_that_the_fit_cannot_tell_from_the_one_that_is_allowed_refutes_nothing(noise, status):
+    found = verdict("C30", rows({3: -1.1, 5: -2.9, 8: -5.2}, noise=noise))
+    assert found.status == status and found.measured == pytest.approx(0.8, abs=0.2) and found.uncertainty > 0
+
+
 def test_a_lost_order_fails_whatever_the_shift():
     assert verdict("C31", rows({3: -2.8, 5: -2.7}, noise=0.002)).status == "fails"
     assert verdict("C30", rows({3: -1.5, 5: -2.5, 8: -2.4})).status == "fails"

@@ -45,7 +45,7 @@ PARTS = 8  # of the batch, whose gradients are compared
 NOISE = 0.3  # share of the squared gradient that may be the batch's own
 RISES = (0.8, 1.25)  # rise of the signal over that which the gradients say
 REACH = 1.5  # the output must be able to take so many times the fall that counts as leaving
-REHEARSED_SPREAD = 0.10  # standard deviation of ln(time left), on the tuning tasks
+REHEARSED_SPREAD = 0.12  # standard deviation of ln(time left), on the tuning families of bench/rehearsal.py
 
 
 @dataclass(frozen=True)
