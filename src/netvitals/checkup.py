@@ -34,6 +34,7 @@ from netvitals.capture.task import inputs_of
 if TYPE_CHECKING:
     from netvitals.curvature import InterlayerCurvature
     from netvitals.findings import Findings
+    from netvitals.saddle import EscapeForecast
     from netvitals.singular import DeadDirections
 
 CURVATURE_TIMED = 200_000  # parameters from which a product is timed first, to keep to the seconds that are allowed
@@ -59,6 +60,7 @@ class Checkup(Result):
         curvature: the Hessian between layers; None where it was not asked for or would take too long.
         curvature_note: why there is none, or what it rests on.
         singular: dead directions, if they were asked for.
+        plateau: when the loss leaves its plateau, or why nobody can tell; None without an optimizer.
     """
 
     model: str
@@ -71,6 +73,7 @@ class Checkup(Result):
     curvature: InterlayerCurvature | None = None
     curvature_note: str = ""
     singular: DeadDirections | None = None
+    plateau: EscapeForecast | None = None
 
     @cached_property
     def findings(self) -> Findings:
@@ -101,6 +104,7 @@ class Checkup(Result):
             f"{len(self.sites)} sites ({', '.join(f'{n} {kind}' for kind, n in kinds.items())})"
         ]
         lines.append(f"  curvature: {self.curvature_note}")
+        lines.append(f"  plateau: {self.plateau or 'not asked for, give optimizer= or a learning rate'}")
         if self.singular is not None:
             lines += [f"  dead directions: {line}" for line in str(self.singular).splitlines()]
         lines.append(str(self.findings))
@@ -118,6 +122,7 @@ def checkup(
     curvature: bool = True,
     curvature_seconds: float = 60.0,
     singular: bool = False,
+    optimizer: torch.optim.Optimizer | float | None = None,
     progress: Callable[[int, int], None] | None = None,
     forward: Callable[[nn.Module, Any], Any] | None = None,
 ) -> Checkup:
@@ -134,6 +139,8 @@ def checkup(
         curvature_seconds: about so long it may take; a large model is measured on fewer examples and with fewer probes
             then, and ``curvature_note`` says what was left out.
         singular: also the dead directions that need no rate: norm kernels, the stream's floor, V–O, redundant units.
+        optimizer: what will train the model, or the learning rate of plain gradient descent: with it the end of the
+            plateau is forecast that a network of small layers begins with (:func:`netvitals.saddle.rehearse_escape`).
         progress: called with (products done, products planned) while curvature is measured.
         forward: how to run the model on a batch of any other kind, ``forward(model, batch)``; ``loss_fn`` is a function
             of (output, batch) then, and with None what ``forward`` returns is the loss or holds it.
@@ -185,6 +192,7 @@ def checkup(
     if singular and forward is not None:
         raise ValueError("dead directions need a batch that the model takes itself; leave singular or forward out")
     dead = _dead_directions(bare, loss_fn, batch) if singular else None
+    ahead = _plateau(bare, loss_fn, batch, mode, optimizer, forward)
     meta = {
         "model": type(bare).__name__,
         "parameters": sum(p.numel() for p in bare.parameters()),
@@ -194,15 +202,50 @@ def checkup(
     return Checkup(
         model=type(bare).__name__,
         loss=seen.loss,
-        readings=(loss, *seen.readings, *curved.readings, *(dead.readings() if dead is not None else ())),
+        readings=(
+            loss,
+            *seen.readings,
+            *curved.readings,
+            *(dead.readings() if dead is not None else ()),
+            *_dates(ahead),
+        ),
         arrays=(*seen.arrays, *curved.arrays),
         sites=seen.sites,
-        skipped=seen.skipped,
+        skipped={**seen.skipped} if ahead is None or ahead.known else {**seen.skipped, "plateau": ahead.reason},
         meta=meta,
         curvature=curved.result,
         curvature_note=curved.note,
         singular=dead,
+        plateau=ahead,
     )
+
+
+def _plateau(
+    model: nn.Module, loss_fn: Any, batch: Any, mode: Mode, optimizer: Any, forward: Any
+) -> EscapeForecast | None:
+    """When the loss leaves its plateau under this optimizer, or why nobody can tell from one look."""
+    from netvitals.saddle import rehearse_escape
+    from netvitals.saddle.measure.forecasting import no_forecast
+    from netvitals.saddle.measure.outlook import LEAVES
+
+    if optimizer is None:
+        return None
+    refuse = lambda why: no_forecast(0, why, drop=LEAVES, level=0.8)
+    if forward is not None:
+        return refuse("it needs a batch that the model takes itself")
+    try:
+        return rehearse_escape(model, loss_fn, batch, optimizer=optimizer, mode=mode)
+    except Exception as error:  # a model that cannot be followed still has its vital signs
+        return refuse(f"the look failed: {type(error).__name__}: {error}")
+
+
+def _dates(ahead: EscapeForecast | None) -> tuple[Reading, ...]:
+    """A forecast as readings of the vital sign ``plateau``."""
+    if ahead is None or not ahead.known:
+        return ()
+    numbers = {"escape": ahead.step, "low": ahead.low, "high": ahead.high, "small_layers": float(ahead.r)}
+    numbers |= {"drop": ahead.drop, "rest": ahead.rest, "coverage": ahead.level}
+    return tuple(Reading(0, "plateau", "model", metric, value) for metric, value in numbers.items())
 
 
 def _dead_directions(model: nn.Module, loss_fn: Any, batch: Any) -> DeadDirections:

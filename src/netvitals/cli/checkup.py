@@ -28,11 +28,14 @@ def examine_model(
     as_json: Annotated[bool, typer.Option("--json", help="Print readings and findings as JSON.")] = False,
     curvature: Annotated[bool, typer.Option(help="Also look at the curvature between layers.")] = True,
     singular: Annotated[bool, typer.Option(help="Also look for dead directions.")] = False,
+    lr: Annotated[
+        float | None, typer.Option(help="Learning rate of gradient descent: also say when a plateau ends.")
+    ] = None,
 ) -> None:
     """Measure every vital sign of a model on one batch, and say what they mean."""
     from rich.console import Console
 
-    found = examined(target, curvature=curvature, singular=singular)
+    found = examined(target, curvature=curvature, singular=singular, lr=lr)
     if as_json:
         typer.echo(json.dumps(as_plain(found)))
     else:
@@ -43,12 +46,14 @@ def examine_model(
         console.print(found.findings)
         if found.singular is not None:
             console.print(str(found.singular), markup=False)
+        if found.plateau is not None:
+            console.print(f"plateau: {found.plateau}", markup=False, highlight=False)
     if html is not None:
         page = found.to_html(html)
         typer.echo(page, err=as_json)
 
 
-def examined(target: str, *, curvature: bool, singular: bool) -> Any:
+def examined(target: str, *, curvature: bool, singular: bool, lr: float | None = None) -> Any:
     """The checkup of what a factory makes, with a line of progress on stderr while curvature is measured."""
     from rich.console import Console
     from rich.progress import Progress
@@ -65,6 +70,7 @@ def examined(target: str, *, curvature: bool, singular: bool) -> Any:
                 batch,
                 curvature=curvature,
                 singular=singular,
+                optimizer=lr,
                 progress=lambda done, planned: bar.update(
                     task, description="curvature between layers", completed=done, total=planned
                 ),
@@ -129,5 +135,6 @@ def as_plain(found: Any) -> dict[str, Any]:
             "readings": readings,
             "findings": found.findings.to_dicts(),
             "skipped": found.skipped,
+            "plateau": None if found.plateau is None else vars(found.plateau),
         }
     )

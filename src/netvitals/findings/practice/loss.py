@@ -255,4 +255,32 @@ def _first_descent(loss: Curve) -> int | None:
     return int(loss.steps[below[0]])
 
 
-RULES = (not_finite, plateau, at_chance)
+@rule("plateau ahead", "When will the loss leave its plateau?", "plateau", ("plateau", "escape"), optional=True)
+def plateau_ahead(context: Context) -> Iterator[Finding]:
+    """The plateau that a network begins with, as one look at it tells; runs have the forecasts that they stored.
+
+    Args:
+        context: the readings of a checkup.
+
+    Returns:
+        One finding where a forecast was made.
+    """
+    table = context.table
+    found = {name: table.get("plateau", "model", name) for name in ("escape", "low", "high", "small_layers")}
+    if table.meta.get("kind") != "checkup" or any(curve is None for curve in found.values()):
+        return
+    step, low, high, layers = (curve.last for curve in found.values() if curve is not None)
+    yield Finding(
+        "info",
+        "",
+        f"The loss is on a plateau and will leave it near step {step:.0f}, between {low:.0f} and {high:.0f} with odds "
+        "of four to one.",
+        why=f"What the network says is a product of {layers:.0f} small layers, which grow in proportion to each other: "
+        "slowly at first, then all at once. A rehearsal on a copy grew as the law says.",
+        advice="Wait for it. If it is too long, a larger learning rate shortens it in proportion, and larger initial "
+        "weights by more.",
+        evidence=(found["escape"].evidence(),) if found["escape"] is not None else (),
+    )
+
+
+RULES = (not_finite, plateau, at_chance, plateau_ahead)

@@ -199,6 +199,19 @@ def layer_scale(w: Tensor, measure: Measure = "he", *, first: bool = False, last
     raise ValueError(f"measure must be 'he', 'operator' or 'ansatz', got {measure!r}")
 
 
+def usual_scale(module: nn.Module) -> float:
+    """‖W‖ over its He-normal value at the initialisation that torch gives this class of layers.
+
+    Args:
+        module: the layer.
+
+    Returns:
+        A scale to compare :func:`layer_scale` with.
+    """
+    uniform = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.Bilinear)
+    return math.sqrt(1 / 6) if isinstance(module, uniform) else 1.0  # U(±1/√n_in) has variance 1/(3 n_in)
+
+
 def _scales(layers: object, measure: Measure) -> tuple[np.ndarray, tuple[str, ...], int | None]:
     if isinstance(layers, nn.Module):
         layers = {

@@ -23,7 +23,7 @@ from netvitals.anatomy import Anatomy, chart
 from netvitals.anatomy.wiring import Links, find_links
 from netvitals.capture import LossFn, Mode, Result, Task, in_mode, preserved, resolve_loss, task_of, undisturbed
 from netvitals.capture.nested import main_output
-from netvitals.saddle.measure.bottlenecks import bottleneck
+from netvitals.saddle.measure.bottlenecks import bottleneck, usual_scale
 from netvitals.saddle.students.network import Stack, output
 
 NORMS = ("batch_norm", "layer_norm", "group_norm", "rms_norm", "rsqrt")  # parts of aten names
@@ -142,7 +142,7 @@ def measure_plateau(
         layers = {layer.name: layer for layer in anatomy.layers}
         weights = [model.get_parameter(layers[n].weight) for n in names]
         grads = torch.autograd.grad(loss, weights)
-        flat, rest = out.detach(), _at_rest(task, out).requires_grad_(True)
+        flat, rest = out.detach(), at_rest(task, out).requires_grad_(True)
         resting = task.loss(rest)
         (pull,) = torch.autograd.grad(resting, rest)
         signal = -((flat - rest.detach()) * pull).sum()
@@ -159,7 +159,7 @@ def measure_plateau(
     turned = (w.transpose(0, layers[n].out_dim) for n, w in zip(names, weights))
     seen = _snapshot(step, values, names, [(w.shape[0], w[0].numel()) for w in turned])
     owners = [layers[n].weight.rpartition(".")[0] for n in names]
-    return replace(seen, speed=rate, initial=tuple(_usual_scale(model.get_submodule(o)) for o in owners))
+    return replace(seen, speed=rate, initial=tuple(usual_scale(model.get_submodule(o)) for o in owners))
 
 
 def fall_speed(
@@ -196,12 +196,6 @@ def fall_speed(
             pushed = g.square().sum() / (1 - float((group or {}).get("momentum", 0.0) or 0.0))
         total = total + share * pushed.cpu()
     return total
-
-
-def _usual_scale(module: nn.Module) -> float:
-    """‖W‖ over its He-normal value at the initialisation that torch gives this class of layers."""
-    uniform = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.Bilinear)
-    return math.sqrt(1 / 6) if isinstance(module, uniform) else 1.0  # U(±1/√n_in) has variance 1/(3 n_in)
 
 
 def measure_plateaus(
@@ -277,8 +271,16 @@ def _snapshot(
     )
 
 
-def _at_rest(task: Task, out: Tensor) -> Tensor:
-    """Output at input zero, once per example; the batch mean of the outputs where zero is not an input."""
+def at_rest(task: Task, out: Tensor) -> Tensor:
+    """Output at input zero, once per example; the batch mean of the outputs where zero is not an input.
+
+    Args:
+        task: model, loss and batch.
+        out: the outputs of the batch.
+
+    Returns:
+        As many outputs, all the same.
+    """
     inputs = [*task.args, *task.kwargs.values()]
     if len(inputs) == 1 and isinstance(inputs[0], Tensor) and inputs[0].is_floating_point():
         zero = torch.zeros_like(inputs[0][:1])

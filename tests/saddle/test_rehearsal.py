@@ -1,0 +1,223 @@
+"""The end of a plateau from one look: attention, gated blocks and chains against training, and what is refused."""
+
+import math
+import re
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import netvitals as nv
+from netvitals.capture import task_of
+from netvitals.saddle import rehearse_escape
+from netvitals.saddle.measure.rehearsal import REHEARSED_SPREAD, _Look, _noise, _path, _steps
+
+
+class Gated(nn.Module):
+    def __init__(self, fused=False):
+        super().__init__()
+        self.up = nn.Linear(6, 48, bias=False) if fused else None
+        self.gate, self.value = (None, None) if fused else (nn.Linear(6, 24, bias=False), nn.Linear(6, 24, bias=False))
+        self.out = nn.Linear(24, 2, bias=False)
+
+    def forward(self, x):
+        gate, value = self.up(x).chunk(2, -1) if self.up is not None else (self.gate(x), self.value(x))
+        return self.out(F.silu(gate) * value)
+
+
+class Attention(nn.Module):
+    def __init__(self, softmax=True, out=6):
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(6, 6, bias=False) for _ in range(3))
+        self.o, self.softmax = nn.Linear(6, out, bias=False), softmax
+
+    def forward(self, x):
+        scores = self.q(x) @ self.k(x).transpose(1, 2)
+        scores = (scores / 6**0.5).softmax(-1) if self.softmax else scores / x.shape[1]
+        return self.o(scores @ self.v(x))
+
+
+class Fused(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(6, 2, bias=False, batch_first=True)
+
+    def forward(self, x):
+        return self.attention(x, x, x, need_weights=False)[0]
+
+
+def chain(act=nn.Tanh, norm=False):
+    middle = [nn.LayerNorm(24)] if norm else []
+    return nn.Sequential(nn.Linear(6, 24, bias=False), *middle, act(), nn.Linear(24, 1, bias=False))
+
+
+G = torch.Generator().manual_seed(0)
+X, T = torch.randn(256, 6, generator=G), torch.randn(256, 4, 6, generator=G)
+W, A = torch.randn(6, 6, generator=G) / 6**0.5, torch.randn(2, 6, 6, generator=G) / 6
+LINE = X, X @ W[:, :1]
+SQUARE = X, torch.einsum("bi,oij,bj->bo", X, A, X)
+MEAN = T, 2 * (T.mean(1, keepdim=True) @ W).expand(-1, 4, -1)
+MATCH = T, (T @ T.transpose(1, 2) / 12) @ T @ W[:, :1]
+WIDE = T, MATCH[1].expand(-1, -1, 6)
+
+
+def tiny(net, scale, seed=1):
+    torch.manual_seed(seed)
+    for p in net.parameters():
+        nn.init.uniform_(p, -scale, scale)
+    return net
+
+
+def trained(net, batch, optimizer, steps=6000):
+    """The step at which gradient descent has taken a twentieth of the resting loss away."""
+    x, y = batch
+    rest = float(F.mse_loss(torch.zeros_like(y), y))
+    for step in range(steps):
+        optimizer.zero_grad()
+        loss = F.mse_loss(net(x), y)
+        if float(loss.detach()) < 0.95 * rest:
+            return step
+        loss.backward()
+        optimizer.step()
+    return math.inf
+
+
+def scored(size, scale=0.01, seed=1):
+    """Attention whose V and O are tiny, and whose queries and keys are not."""
+    net = tiny(Attention(), scale, seed)
+    with torch.no_grad():
+        net.q.weight.mul_(size / scale)
+        net.k.weight.mul_(size / scale)
+    return net
+
+
+@pytest.mark.parametrize(
+    ("make", "batch", "scale", "lr", "momentum", "r"),
+    [
+        (Gated, SQUARE, 0.04, 0.3, 0.0, 3),
+        (lambda: Gated(fused=True), SQUARE, 0.04, 0.02, 0.9, 3),
+        (Attention, MEAN, 0.01, 0.1, 0.0, 2),
+        (Fused, MEAN, 0.01, 0.02, 0.8, 2),
+        (lambda: Attention(softmax=False, out=1), MATCH, 0.1, 0.1, 0.0, 4),
+        (lambda: scored(4.0), MEAN, None, 0.1, 0.0, 2),  # a pattern that is there already, and stays
+        (chain, LINE, 0.01, 0.02, 0.0, 2),
+    ],
+)
+def test_gradient_descent_leaves_the_plateau_when_one_look_says(make, batch, scale, lr, momentum, r):
+    net = tiny(make(), scale) if scale else make()
+    optimizer = torch.optim.SGD(net.parameters(), lr=lr, momentum=momentum)
+    told = rehearse_escape(net, "mse", batch, optimizer=optimizer, step=0)
+    true = trained(net, batch, optimizer)
+    assert told.known and told.r == r and true > 60, (told, true)
+    assert told.step == pytest.approx(true, rel=0.15) and told.low < true < told.high, (told, true)
+    assert told.high / told.step == pytest.approx(math.exp(1.2816 * REHEARSED_SPREAD), rel=1e-3)
+
+
+NOISE = X[:24], torch.randn(24, 1, generator=G)
+
+
+@pytest.mark.parametrize(
+    ("net", "batch", "optimizer", "why"),
+    [
+        (Gated, SQUARE, 0.1, "no layer is small"),
+        (Attention, MEAN, 0.1, "no layer is small"),
+        (lambda: scored(1.0, 0.003, seed=9), WIDE, 0.1, "no product with q.weight as a factor"),
+        (lambda: tiny(Attention(), 0.003, seed=0), WIDE, 0.1, "takes at most .* alone does not end"),
+        (lambda: tiny(chain(norm=True), 0.01), LINE, 0.1, "layer_norm removes the scale"),
+        (lambda: tiny(chain(), 0.01), LINE, torch.optim.AdamW, "AdamW divides"),
+        (lambda: tiny(chain(), 0.01), LINE, torch.optim.Adagrad, "has no law here"),
+        (lambda: tiny(chain(), 0.01), LINE, 0.0, "learning rate is 0"),
+        (lambda: tiny(chain(), 0.01), NOISE, 0.1, "is noise of these 24 examples"),
+        (lambda: tiny(chain(), 0.01), (X[:1], X[:1, :1]), 0.1, "noise of these 1 examples"),
+        (lambda: tiny(chain(), 0.0), LINE, 0.1, "exactly zero"),
+    ],
+)
+def test_where_the_law_does_not_hold_it_is_refused_with_the_reason(net, batch, optimizer, why):
+    torch.manual_seed(3)
+    net = net()
+    given = optimizer if isinstance(optimizer, float) else optimizer(net.parameters(), lr=0.01)
+    found = rehearse_escape(net, "mse", batch, optimizer=given)
+    assert not found.known and math.isnan(found.step), found
+    assert re.search(why, found.reason), found.reason
+
+
+def test_weight_decay_that_holds_the_layers_down_is_refused():
+    net = tiny(chain(), 0.01)
+    decay = lambda much: torch.optim.SGD(net.parameters(), lr=0.02, weight_decay=much)
+    assert rehearse_escape(net, "mse", LINE, optimizer=decay(1e-4)).known
+    assert "weight decay" in rehearse_escape(net, "mse", LINE, optimizer=decay(0.5)).reason
+
+
+def test_a_bias_that_moves_beside_the_product_is_refused():
+    net = nn.Sequential(nn.Linear(6, 24, bias=False), nn.Tanh(), nn.Linear(24, 1))
+    tiny(net, 0.01)
+    found = rehearse_escape(net, "mse", (X, LINE[1] + 1), optimizer=0.1)
+    assert not found.known and "biases and the like" in found.reason, found
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_steps_are_those_of_an_exponential_under_momentum(momentum):
+    """A weight whose gradient is −a·w: steps until it has grown by e⁸, counted and by the formula."""
+    a, lr, w, v, grown = 2.0, 0.02, 1.0, 0.0, []
+    while w < math.exp(12):
+        v = momentum * v + a * w
+        w = w + lr * v
+        grown.append(math.log(w))
+    steps = sum(4 < g < 12 for g in grown)  # after the first ones, in which the momentum builds up
+    told = _steps(np.full(100, 8 / a / 100), np.full(100, a), lr, momentum)
+    assert told == pytest.approx(steps, abs=1)
+    assert _steps(np.array([1.0]), np.array([1e-6]), lr, momentum) == pytest.approx((1 - momentum) / lr, rel=1e-3)
+
+
+@pytest.mark.parametrize("r", [2, 3, 4])
+def test_the_law_is_integrated_to_its_end(r):
+    """γ̇ = c (γ² + b²)^(1 − 1/r) (1 − γ/2R) from two looks that follow it, R a tenth of the resting loss."""
+    from scipy.integrate import quad
+
+    y = torch.tensor([[1.0], [3.0]], dtype=torch.float64)
+    rest, up = torch.zeros_like(y), torch.tensor([[1.0], [0.0]], dtype=torch.float64)
+    task = task_of(nn.Identity(), "mse", (y, y))  # the output can become 1 of (1, 3): the loss falls from 5 to 4.5
+    c, b, reach = 0.3, 0.02, 0.5
+    speed = lambda g: c * (g * g + b * b) ** (1 - 1 / r) * (1 - g / (2 * reach))
+    look = lambda g: _Look(g, 5 - g, g * up, rest, 5.0, {"w": torch.tensor([speed(g) ** 0.5], dtype=torch.float64)})
+    taus, paces, why = _path([look(0.01), look(0.02), look(0.03)], [1.0, 2.0], task, r)
+    end = 2 * reach * (1 - math.sqrt(1 - 0.05 * 5 / reach))
+    assert not why and end > 0.25  # the output has gone a quarter of its way and more: the last factor counts
+    assert float(taus.sum()) == pytest.approx(3 + quad(lambda g: 1 / speed(g), 0.03, end)[0], rel=2e-3)
+    assert paces[:2] == pytest.approx([speed(g) / (r * math.hypot(g, b)) for g in (0.02, 0.03)], rel=1e-3)
+    assert paces[-1] == pytest.approx(speed(end) / (r * math.hypot(end, b)), rel=0.01)
+
+
+def test_the_noise_of_a_batch_is_the_spread_of_its_examples():
+    net, (x, y) = nn.Linear(6, 1, bias=False).double(), (X[:8].double(), NOISE[1][:8].double())
+    each = 2 * (net(x).detach() - y) * x  # gradients of the eight examples
+    share = float(each.var(0).sum() / 8 / each.mean(0).square().sum())
+    assert _noise(net, "mse", (x, y), 8, 0) == pytest.approx(share, rel=1e-9)
+
+
+def test_the_model_is_left_as_it_was():
+    net = tiny(Gated(), 0.04)
+    before, memory = [p.detach().clone() for p in net.parameters()], [p.data_ptr() for p in net.parameters()]
+    rng = torch.get_rng_state()
+    rehearse_escape(net, "mse", SQUARE, optimizer=0.1)
+    assert all(torch.equal(a, b) for a, b in zip(before, net.parameters()))
+    assert memory == [p.data_ptr() for p in net.parameters()] and torch.equal(rng, torch.get_rng_state())
+    assert all(p.grad is None for p in net.parameters())
+
+
+def test_a_checkup_shows_the_date_as_a_line_readings_and_a_finding():
+    net = tiny(Gated(), 0.04)
+    look = lambda **more: nv.checkup(net, "mse", SQUARE, vitals=["gates"], curvature=False, **more)
+    found = look(optimizer=torch.optim.SGD(net.parameters(), lr=0.1))
+    told = rehearse_escape(net, "mse", SQUARE, optimizer=0.1, mode="train")
+    assert found.plateau == told and f"plateau: {told}" in str(found)
+    values = {r.metric: r.value for r in found.readings if r.vital == "plateau"}
+    assert (values["escape"], values["low"], values["high"]) == (told.step, told.low, told.high)
+    (one,) = [f for f in found.findings if f.rule == "plateau ahead"]
+    assert f"near step {told.step:.0f}, between {told.low:.0f} and {told.high:.0f}" in one.what and "3 small" in one.why
+    silent = look(optimizer=torch.optim.AdamW(net.parameters(), lr=0.1))
+    assert "AdamW" in silent.skipped["plateau"] and "plateau: no forecast at step 0: AdamW" in str(silent)
+    assert not [f for f in silent.findings if f.rule == "plateau ahead"]
+    assert look().plateau is None and "not asked for" in str(look())
