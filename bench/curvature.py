@@ -29,7 +29,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from curvature_large import gpt, resnet
-from curvature_peers import equal_error, estimators
+from curvature_peers import distance, equal_error, estimators
 from error_bars import cost, errors, stream
 from torch import Tensor, nn
 
@@ -279,11 +279,11 @@ def _spectrum(rounds: int, width: int, samples: int) -> None:
         )
         for name, runs in ((half, RUNS // 2), (whole, RUNS)):
             made = [ours(runs, seed) for seed in seeds]
-            notes[name] = error([_distance(exact, one.nodes, one.weights) for one in made])
+            notes[name] = error([distance(exact, one.nodes, one.weights) for one in made])
         with contextlib.suppress(ImportError):
             made = [by_eigenthings(seed) for seed in seeds]
             notes["hessian-eigenthings"] = error(
-                [_distance(exact, one.raw_eigenvalues.numpy(), one.raw_weights.numpy()) for one in made]
+                [distance(exact, one.raw_eigenvalues.numpy(), one.raw_weights.numpy()) for one in made]
             )
     compare(
         f"spectral density, {STEPS} steps, {RUNS} runs of the peer, width {width}",
@@ -307,14 +307,6 @@ def _spectrum(rounds: int, width: int, samples: int) -> None:
         rounds,
         notes,
     )
-
-
-def _distance(exact: np.ndarray, nodes: np.ndarray, weights: np.ndarray) -> float:
-    """Between the distribution of the eigenvalues and that of the nodes of several runs: the area between the two."""
-    points = np.concatenate([exact, nodes.ravel()])
-    shares = np.concatenate([np.full(len(exact), 1 / len(exact)), -weights.ravel() / len(weights)])
-    order = points.argsort()
-    return float(np.abs(shares[order].cumsum()[:-1] * np.diff(points[order])).sum())
 
 
 TASKS: dict[str, Callable[[int], None]] = {

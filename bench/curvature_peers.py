@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -128,3 +129,11 @@ def _xtrace(h: Tensor, m: int, seed: int) -> float:
         scale = (n - k + 1) / float(rest @ rest)
         total += float(core.trace() - s[:, i] @ core @ s[:, i]) + scale * float(rest @ (h @ rest))
     return total / k
+
+
+def distance(exact: np.ndarray, nodes: np.ndarray, weights: np.ndarray) -> float:
+    """Between the distribution of the eigenvalues and that of the nodes of several runs: the area between the two."""
+    points = np.concatenate([exact, nodes.ravel()])
+    shares = np.concatenate([np.full(len(exact), 1 / len(exact)), -weights.ravel() / len(weights)])
+    order = points.argsort()
+    return float(np.abs(shares[order].cumsum()[:-1] * np.diff(points[order])).sum())

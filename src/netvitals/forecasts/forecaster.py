@@ -99,8 +99,7 @@ class Forecaster:
             values: the losses.
         """
         out = []
-        rates = self._rates_at(np.asarray(steps, int))
-        for step, loss, (rate, later) in zip(steps, values, rates):
+        for step, loss, (rate, later) in zip(steps, values, self._rates_at(np.asarray(steps, int))):
             if self.danger.add(int(step), float(loss), rate, later):
                 out.append(self.danger.forecast(int(step), dict(self._calm)))
         self.plateaus.losses(steps, values)
@@ -148,8 +147,7 @@ class Forecaster:
         if self._plan is None:
             return [[math.nan, math.nan]] * len(steps)
         places = np.array([steps, steps + MEAN]).T - self._plan.step
-        found: list[list[float]] = self._plan.lr[:, 0][places.clip(0, len(self._plan.lr) - 1)].tolist()
-        return found
+        return list(self._plan.lr[:, 0][places.clip(0, len(self._plan.lr) - 1)].tolist())
 
     def _add(self, key: tuple[str, str], step: int, values: Mapping[str, float]) -> None:
         tracks = self._tracks.get(key)
@@ -200,8 +198,7 @@ class Forecaster:
         step, kind = tracks.steps[-1], _followed(*key)
         assert kind is not None
         quantity = f"{key[0]}/{key[1]}"
-        begun = tracks.steps[0]
-        days = {name: step + share * (step - begun) for name, share in HORIZONS.items()}
+        days = {name: step + share * (step - tracks.steps[0]) for name, share in HORIZONS.items()}
         if self._plan is not None and self._plan.end is not None and self._plan.end - 1 > step:
             every = max(1, step - tracks.steps[-2])  # the last day on which somebody will look
             days["end"] = float(step + (self._plan.end - 1 - step) // every * every)

@@ -8,6 +8,7 @@ from torch import nn
 
 from netvitals.anatomy.lanczos import Lanczos
 from netvitals.curvature import operators, spectral_density, top_eigenvalues
+from netvitals.curvature.measure.density import _negative_swing
 
 
 def problem(act=nn.Tanh, d=6):
@@ -109,6 +110,27 @@ def test_what_the_steps_leave_open_is_in_the_error_of_the_negative_mass():
         found = spectral_density(net, loss, batch, steps=steps, runs=10)
         assert abs(found.negative_mass - exact) <= 4 * found.negative_mass_stderr
         assert found.negative_mass_stderr < 0.5 * exact
+
+
+def test_the_negative_part_is_that_of_many_steps_and_not_of_the_last():
+    values = torch.cat([torch.linspace(-1.0, 0.0, 200), torch.linspace(0.0, 1.0, 200)]).double()
+    exact, misses = float(-values.clamp(max=0).mean()), []
+    for steps in range(10, 20):
+        run = Lanczos(lambda z: z * values, torch.ones(1, 400, dtype=torch.float64), steps)  # no chance in the start
+        run.advance(steps)
+        nodes, vectors = run.tridiagonal().ritz()
+        last = float((vectors[:, 0].square() * nodes.clamp(max=0).neg()).sum())
+        swing, unresolved = _negative_swing(run.tridiagonal(), 400)
+        misses.append((last - exact, last + swing[0] - exact, unresolved))
+        parts = []
+        for k in range(-(-2 * steps // 3), steps + 1):
+            shorter = Lanczos(lambda z: z * values, torch.ones(1, 400, dtype=torch.float64), k)
+            shorter.advance(k)
+            nodes, vectors = shorter.tridiagonal().ritz()
+            parts.append(float((vectors[:, 0].square() * nodes.clamp(max=0).neg()).sum()))
+        assert (swing[0], unresolved) == pytest.approx((np.mean(parts) - last, np.std(parts)), rel=1e-6, abs=1e-12)
+    plain, moved, unresolved = np.sqrt(np.mean(np.square(misses), axis=0))
+    assert moved < 0.5 * plain and moved < unresolved < 2 * plain
 
 
 def test_density_of_one_block_and_of_activation_space():
