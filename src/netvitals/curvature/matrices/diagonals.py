@@ -1,6 +1,7 @@
 r"""The diagonal of H, GN or T over all parameters: of every single weight, with its standard error.
 
-$\mathrm{diag}\,H = E\,z\odot Hz$ with signs $z$. Where few directions hold most of H they are taken out first.
+$\mathrm{diag}\,H = E\,z\odot Hz$ with signs $z$. Where few directions hold most of H they are taken out first, by XDiag
+(Epperly, Tropp and Webber 2024): each sign vector is left to what the products with all the others do not span.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from netvitals.capture.result import Result
 from netvitals.curvature.engine.operator import operators
 from netvitals.curvature.engine.probes import ProbeSeries, flattened, identity
 from netvitals.curvature.engine.products import Progress
-from netvitals.curvature.matrices.deflation import PAYS, Deflated, left_out, widened
+from netvitals.curvature.matrices.deflation import left_out, widened
 from netvitals.curvature.measure.result import shortened, skipped_line
+
+SPANNED = 0.45  # of a product left outside the span of the others, below which XDiag pays
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +34,7 @@ class Diagonal(Result):
     Attributes:
         values: by parameter name, shaped like the parameter.
         stderr: standard error over probes; 0 where it is exact.
-        method: "exact", "hutchinson" or "hutch++".
+        method: "exact", "hutchinson" or "xdiag".
         probes: random vectors.
         seed: of the probes.
         part: ``H``, ``GN`` (Gauss–Newton) or ``T`` (the rest).
@@ -88,7 +91,7 @@ def diagonal(
     progress: Progress | None = None,
     probes: int = 60,
     part: Literal["H", "GN", "T"] = "H",
-    method: Literal["auto", "exact", "hutchinson", "hutch++"] = "auto",
+    method: Literal["auto", "exact", "hutchinson", "xdiag"] = "auto",
     dtype: torch.dtype | None = None,
     memory: int = 2 << 30,
 ) -> Diagonal:
@@ -103,7 +106,7 @@ def diagonal(
         progress: called with (products done, products planned).
         probes: number of products, at least 4.
         part: the whole Hessian, its Gauss–Newton part, or what is left.
-        method: ``"exact"`` (a product for every parameter), ``"hutchinson"``, ``"hutch++"``, or ``"auto"``: exact where
+        method: ``"exact"`` (a product for every parameter), ``"hutchinson"``, ``"xdiag"``, or ``"auto"``: exact where
             there are no more parameters than probes, else what pays.
         dtype: measure a copy in this dtype.
         memory: bytes for graph and products.
@@ -118,8 +121,8 @@ def diagonal(
     """
     if probes < 4:
         raise ValueError(f"probes is {probes}, expected at least 4: a standard error needs them")
-    if method not in ("auto", "exact", "hutchinson", "hutch++"):
-        raise ValueError(f"method is {method!r}, expected 'auto', 'exact', 'hutchinson' or 'hutch++'")
+    if method not in ("auto", "exact", "hutchinson", "xdiag"):
+        raise ValueError(f"method is {method!r}, expected 'auto', 'exact', 'hutchinson' or 'xdiag'")
     with operators(model, loss_fn, batch, mode=mode, dtype=dtype, memory=memory) as of:
         whole, leaves = of.whole(part), of.products.flat
         d = whole.shape[0]
@@ -156,20 +159,38 @@ def _exact(apply: Any, leaves: list[Tensor], tell: Any) -> Tensor:
 def _estimated(
     apply: Any, leaves: list[Tensor], probes: int, seed: int, method: str, tell: Any
 ) -> tuple[Tensor, Tensor, str]:
-    series, third = ProbeSeries(leaves, seed), probes // 3
-    first = flattened(series.take(third if method != "hutchinson" else probes))
+    series, half = ProbeSeries(leaves, seed), probes // 2
+    first = flattened(series.take(half if method != "hutchinson" else probes))
     images = apply(first)
     tell(len(first), probes)
     wide = first.shape[1] > 2 * probes
-    if method == "hutchinson" or (method == "auto" and (not wide or third < 3 or left_out(images) > PAYS)):
+    if method == "hutchinson" or (method == "auto" and (not wide or half < 4 or left_out(images) > SPANNED)):
         samples, used = first * images, "hutchinson"
         if len(first) < probes:
-            rest = flattened(series.take(probes - third))
+            rest = flattened(series.take(probes - half))
             samples = torch.cat([samples, rest * apply(rest)])
     else:
-        large, signs = Deflated.of(images), flattened(series.take(probes - 2 * third))
-        more = apply(torch.cat([large.basis, large.cleaned(signs)]))
-        samples, used = large.samples(signs, more[third:]) + large.known(more[:third]), "hutch++"
+        samples, used = _left_one_out(first, images, apply), "xdiag"
     tell(probes, probes)
     k = len(samples)
     return samples.mean(0), samples.std(0) * (widened(k) / k**0.5), used
+
+
+def _left_one_out(signs: Tensor, images: Tensor, apply: Any) -> Tensor:
+    r"""One sample (k, d) of the diagonal a sign vector z: $\mathrm{diag}\,PH + z\odot(I-P)Hz$.
+
+    P projects onto the other products: $P = QQ^\top - bb^\top$ with the orthonormal Q of all products and b, the
+    direction in their span that only the product of z has.
+    """
+    q, r = torch.linalg.qr((images if images.dtype in (torch.float32, torch.float64) else images.float()).mT)
+    signs, basis, floor = signs.to(q.dtype), q.mT.contiguous(), torch.finfo(r.dtype).eps * float(r.abs().max())
+    r = r + torch.diag((r.diagonal().abs() < floor) * floor)  # a product that others span has no direction of its own
+    only = torch.linalg.solve_triangular(r, torch.eye(len(r), dtype=r.dtype, device=r.device), upper=True)
+    only = only / only.norm(dim=1, keepdim=True)  # row i: b of z_i in the coordinates of Q
+    products = apply(basis.to(images.dtype)).to(q.dtype)
+    known, inner = (basis * products).sum(0), products @ signs.mT
+    out = torch.empty_like(signs)
+    for i, (z, image, own) in enumerate(zip(signs, images, only)):
+        b = own @ basis
+        out[i] = known - b * (own @ products) + z * (image - inner[:, i] @ basis + b * (own @ inner[:, i]))
+    return out
