@@ -8,6 +8,7 @@ from torch import nn
 
 from netvitals.curvature import diagonal, trace
 from netvitals.curvature.matrices.deflation import Deflated, left_out
+from netvitals.curvature.matrices.diagonals import _left_one_out
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +88,17 @@ def test_it_pays_in_error_at_the_same_number_of_products():
     centred = lambda out, y: F.mse_loss(out - out.mean(0), y)  # examples see each other in the loss
     auto = trace(net, centred, batch, probes=45)
     assert auto.method == "hutch++" and "examples see each other" in str(auto)
+
+
+def test_each_sample_is_left_to_what_the_other_products_do_not_span():
+    g = torch.Generator().manual_seed(3)
+    a = torch.randn(12, 12, generator=g, dtype=torch.float64)
+    h, signs = a + a.mT, (torch.randint(0, 2, (4, 12), generator=g) * 2 - 1).double()
+    found = _left_one_out(signs, signs @ h, lambda rows: rows @ h)
+    for i, z in enumerate(signs):
+        others = torch.linalg.qr((torch.cat([signs[:i], signs[i + 1 :]]) @ h).mT)[0]
+        p = others @ others.mT
+        torch.testing.assert_close(found[i], (p @ h).diagonal() + z * (h @ z - p @ h @ z))
 
 
 def test_leaving_one_out_pays_in_the_error_of_a_diagonal():
