@@ -39,7 +39,7 @@ def shell_estimate(y: float, scales: Sequence[float]) -> float:
     Returns:
         The estimate.
 
-    >>> round(shell_estimate(1e-6, [1e-4, 1e-2, 1.0]) / integrand(1e-6, [1e-4, 1e-2, 1.0]), 3)
+    >>> round(float(shell_estimate(1e-6, [1e-4, 1e-2, 1.0]) / integrand(1e-6, [1e-4, 1e-2, 1.0])), 3)
     1.005
     """
     s = _rising(scales)

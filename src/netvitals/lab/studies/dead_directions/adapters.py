@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from netvitals.lab.studies import Config, Resources, Row, Study
+from netvitals.lab.studies import Config, Row, Study
 from netvitals.lab.studies.dead_directions import _continual
 from netvitals.lab.studies.dead_directions._continual import METHODS, PAIRS
 from netvitals.singular.orders.likelihood import Categorical
@@ -136,7 +136,6 @@ STUDIES = (
         "dead-directions",
         "does tangential LoRA forget less than orthogonal gradients and null-space updates?",
         trials=trials,
-        resources=Resources(cpus=1, memory_gb=1, core_hours=1),
         settled="the paper asks the question and names no benchmark; digits in two tasks decide it here",
         trial=trial,
         summary=summary,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from netvitals.lab.studies import Config, Resources, Row, Study
+from netvitals.lab.studies import Config, Row, Study
 from netvitals.lab.studies.dead_directions import _choices, _practice
 
 NAME = "dead-directions-practice"
@@ -87,7 +87,6 @@ STUDIES = (
         "dead-directions",
         "rates in use: modules of one's own, checkpoints, streams, pruning, designs",
         trials=trials,
-        resources=Resources(cpus=1, memory_gb=2, core_hours=1),
         trial=trial,
         settled="the paper names no sizes for these readings; exponents lie apart by far more than small leaves open",
         summary=summary,

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from netvitals import singular
-from netvitals.lab.studies import Config, Resources, Row, Study
+from netvitals.lab.studies import Config, Row, Study
 from netvitals.singular.networks.posteriors import Monomials, half_square, of_monomial
 from netvitals.singular.orders.order import kl_order
 
@@ -182,7 +182,6 @@ STUDIES = (
         "dead-directions",
         "the rate beside the learning coefficient: the same λ, the same timing, and the cost",
         trials=trials,
-        resources=Resources(cpus=1, memory_gb=1, core_hours=1),
         settled="the paper compares the two in words; models with a known λ decide it",
         trial=trial,
         summary=summary,

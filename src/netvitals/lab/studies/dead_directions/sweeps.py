@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from netvitals import optim
-from netvitals.lab.studies import Config, Resources, Row, Study
+from netvitals.lab.studies import Config, Row, Study
 from netvitals.lab.studies.dead_directions import _bridge, rates
 from netvitals.lab.studies.dead_directions._networks import NAMES, SMALL, USUAL
 from netvitals.singular import rate_fit
@@ -182,7 +182,6 @@ STUDIES = (
         "dead-directions",
         "the ladder over widths, depths and heads; Adam's floor over eight decades",
         trials=trials,
-        resources=Resources(cpus=1, memory_gb=2, core_hours=2),
         trial=trial,
         settled="the exponents lie apart by far more than the sample of small leaves open",
         summary=summary,
