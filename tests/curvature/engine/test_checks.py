@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from netvitals import curvature
+from netvitals.curvature.engine.checks import Symmetry
 
 
 class Centred(nn.Module):
@@ -331,3 +332,19 @@ def test_a_block_that_vanishes_is_no_wrong_derivative():
     batch = torch.randn(8, 5), torch.randint(0, 3, (8,))
     found = curvature.interlayer(net, "ce", batch, nodes=["1", "2", "4"], mode="train", probes=4)
     assert found.resonance[1, 1] < 1e-5 * found.resonance[2, 2]
+
+
+def test_rounding_of_long_vectors_that_lie_along_each_others_products_is_no_asymmetry():
+    d = 1 << 20
+    h, first = torch.rand(d) + 0.5, torch.randn(d)
+    first /= first.norm()
+    image = h * first
+    second = image - torch.dot(first, image) * first
+    second /= second.norm()
+    seen = Symmetry(torch.float32)
+    seen.add(first, image)
+    seen.add(second, h * second * (1 + 1e-5))  # what a product in float32 is worth
+    seen.demand()
+    seen.add(second, h * second + 0.5 * first / d**0.5)  # half of what an antisymmetric part of its size would leave
+    with pytest.raises(ValueError, match="not symmetric"):
+        seen.demand()

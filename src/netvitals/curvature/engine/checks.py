@@ -126,6 +126,7 @@ class Symmetry:
     def __init__(self, dtype: torch.dtype) -> None:
         self.defect = 0.0  # largest |zᵀHw − wᵀHz| over ‖Hw‖‖z‖/√d, which is its size for an antisymmetric H
         self._tolerance, self._seen = tolerance(dtype), 0
+        self._rounding = max(256 * torch.finfo(dtype).eps, LOOSE)  # of a product, over its length
         self._first: tuple[Tensor, Tensor] | None = None
 
     def add(self, z: Tensor, hz: Tensor) -> None:
@@ -142,9 +143,10 @@ class Symmetry:
             return
         first, image = self._first
         gap = float((torch.dot(z, image) - torch.dot(first, hz)).abs())
-        size = float(z.norm() * image.norm() + first.norm() * hz.norm()) / (2 * z.numel() ** 0.5)
-        if size > 0 and math.isfinite(gap):
-            self.defect = max(self.defect, gap / size)
+        whole = 0.5 * float(z.norm() * image.norm() + first.norm() * hz.norm())
+        if whole > 0 and math.isfinite(gap):
+            # Lanczos vectors lie along each other's products, so that both sides are large and so is their rounding
+            self.defect = max(self.defect, (gap - self._rounding * whole) * z.numel() ** 0.5 / whole)
 
     def watching(self, apply: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
         """``apply`` on rows of vectors, with the first products noted.
