@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from netvitals import singular
+from netvitals.lab.studies.dead_directions._continual import plain as plain_lora
 
 torch.set_num_threads(1)
 RESULTS = Path(__file__).parent / "results" / "adapters.json"
@@ -76,28 +77,10 @@ def trained(
     return STEPS, float(loss.detach())
 
 
-class PlainLoRA(nn.Module):
-    """W + up @ down, both trained; ``down`` starts at random, ``up`` at zero."""
-
-    def __init__(self, linear: nn.Linear, rank: int) -> None:
-        super().__init__()
-        self.linear = linear.requires_grad_(False)
-        self.down = nn.Parameter(torch.randn(rank, linear.in_features) / linear.in_features**0.5)
-        self.up = nn.Parameter(torch.zeros(linear.out_features, rank))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.linear(x) + x @ self.down.T @ self.up.T
-
-
 def plain(model: nn.Module, train_down: bool) -> list[nn.Parameter]:
-    out: list[nn.Parameter] = []
-    model.requires_grad_(False)
-    for name, layer in list(model.named_modules()):
-        if isinstance(layer, nn.Linear):
-            adapted = PlainLoRA(layer, RANK)
-            model.set_submodule(name, adapted)
-            out += [adapted.up, *([adapted.down] if train_down else [])]
-    return out
+    """The study's plain adapters; without ``train_down`` only the half that starts at zero."""
+    attached = plain_lora(model, RANK)
+    return attached if train_down else attached[::2]
 
 
 def methods(old: Tensor, new: Tensor) -> dict[str, Callable[[nn.Module], list[nn.Parameter]]]:
