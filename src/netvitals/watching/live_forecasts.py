@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,8 @@ import numpy as np
 from netvitals.capture import StepColumns, warn
 
 if TYPE_CHECKING:
-    from netvitals.forecasts import Forecast, Forecaster
+    from netvitals.forecasts import Forecast, Forecaster, RehearsalPlan
+    from netvitals.forecasts.rehearsed_danger import RehearsedDanger
     from netvitals.watch import Watch
 
 
@@ -20,15 +22,22 @@ class LiveForecasts:
 
     Args:
         watch: not kept alive by this.
+        rehearse: what danger is rehearsed with; None where it is told from the losses alone.
     """
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: Watch, rehearse: RehearsalPlan | None = None) -> None:
         from netvitals.forecasts import Forecaster
 
         self._watch = weakref.ref(watch)
         self._settings = next((v for v in watch._schedule.vitals if v.name == "optimizer"), None)
         self._failed = False
         self.forecaster: Forecaster = Forecaster(self._activations, self._plan)
+        self.rehearsed: RehearsedDanger | None = None
+        self._rehearse = rehearse
+        if rehearse is not None:
+            from netvitals.forecasts.rehearsed_danger import RehearsedDanger
+
+            self.rehearsed = RehearsedDanger(self.forecaster.danger, rehearse.share)
         watch._buffer.finished.append(self.look)
         watch._buffer.heard.append(self.losses)
 
@@ -43,6 +52,52 @@ class LiveForecasts:
     def losses(self, steps: np.ndarray, values: np.ndarray) -> None:
         """Losses have arrived."""
         self._guarded(lambda: self.forecaster.losses(steps.tolist(), values.tolist()))
+
+    def rehearse(self, step: int) -> None:
+        """A measured step is over: train a copy ahead, if that is due. In the thread that trains."""
+        if self.rehearsed is not None:
+            self._guarded(lambda: self._tried(step))
+
+    def _tried(self, step: int) -> list[Forecast]:
+        from netvitals.forecasts.rehearsal import STEPS, Rehearsal, rehearse
+        from netvitals.forecasts.rehearsed_danger import ORDERS
+
+        watch, given, rehearsed = self._watch(), self._rehearse, self.rehearsed
+        if watch is None or given is None or rehearsed is None:
+            return []
+        with watch._buffer._settling:  # the writer's thread hears of losses, too
+            watch._buffer.settle()
+            plan = self._plan(step)
+            rates = np.empty((0, 1)) if plan is None else plan.lr[min(step + 1 - plan.step, len(plan.lr) - 1) :]
+            why = rehearsed.due(step + 1, rates[:, 0])
+            history = copy.deepcopy(self.forecaster.danger) if why else self.forecaster.danger
+        steps = STEPS if plan is None or plan.end is None else min(STEPS, plan.end - step - 1)
+        batches, optimizers = list(given.batches), watch._hooks.optimizers
+        if not why or not batches or steps < 1:
+            return []
+        if len(optimizers) != 1 or watch._ranks is not None:
+            what = "several ranks train it" if watch._ranks is not None else f"{len(optimizers)} optimizers move it"
+            found = Rehearsal(step=step, refused=f"{what}; a copy is trained by one alone")
+        else:
+            found = rehearse(
+                watch._bare,
+                given.loss_fn,
+                batches,
+                optimizer=optimizers[0],
+                rates=rates if len(rates) else None,
+                steps=steps,
+                history=history,
+                step=step + 1,
+                orders=ORDERS if len(batches) > 1 else 1,
+                clip=given.clip,
+                seed=step,
+            )
+        if found.refused:
+            watch._observer.notes["rehearsal"] = found.refused
+        told = rehearsed.take(step, why, found)
+        made = [] if told is None else [told]
+        self.forecaster.made += made
+        return made
 
     def _guarded(self, work: Any) -> None:
         if self._failed:
