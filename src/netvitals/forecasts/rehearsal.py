@@ -145,13 +145,13 @@ def rehearse(
         "rehearsed": f"{len(losses)} times with {type(optimizer).__name__} on {len(batches)} batches",
         "learning rate": f"{low:.3g}" if high <= 1.001 * low else f"{low:.3g} to {high:.3g}",
     }
-    climb, error = found.climb
+    climb, climb_stderr = found.climb
     return Rehearsal(
         step=step,
         losses=tuple(losses),
         lost_at=tuple(lost_at),
         climb=climb,
-        climb_stderr=error,
+        climb_stderr=climb_stderr,
         conditions=conditions,
     )
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from netvitals.capture import LossFn
 from netvitals.forecasts.danger import QUANTITY, Danger, lost_near
-from netvitals.forecasts.forecast import Forecast, refusal
+from netvitals.forecasts.forecast import NOTHING, Forecast, refusal
 from netvitals.forecasts.rehearsal import STEPS, Rehearsal
 
 # what follows was chosen on the tuning families of the corpus, and on those that were fresh at first
@@ -77,6 +77,7 @@ class RehearsedDanger:
         self.spent = 0  # steps of all rehearsals
         self.rehearsals: list[tuple[int, bool]] = []  # steps, and whether it was lost
         self._next = CALM  # the step until which nothing is rehearsed
+        self._span = NOTHING  # in which the run will be lost, as was said last
 
     def due(self, step: int, rates: np.ndarray) -> str:
         """Why a rehearsal is due; empty where it is not.
@@ -113,11 +114,12 @@ class RehearsedDanger:
         near = any(at is not None for at in found.lost_at) or _climbs(found.climb, found.climb_stderr)
         self._next = step + (DOUBTED if near else BELIEVED)
         if found.lost is not None:
-            if self.called is not None:
-                return None
-            self.called = step
+            if self.called is not None and self._span[0] <= found.lost <= self._span[1]:
+                return None  # the call stands, and so does its date
             conditions = {"rehearsed": f"lost at step {found.lost}", "because": why, **_told(found)}
-            return lost_near(step, max(1.0, found.lost - step), REHEARSED_SPREAD, "rehearsal", conditions)
+            said = lost_near(step, max(1.0, found.lost - step), REHEARSED_SPREAD, "rehearsal", conditions)
+            self.called, self._span = self.called if self.called is not None else step, said.interval80
+            return said
         if self.called is None:
             return None
         self.called = None
