@@ -17,7 +17,6 @@ from netvitals.forecasts.rehearsed_danger import (
     CALM,
     DOUBTED,
     GRACE,
-    LEAP,
     REHEARSED_SPREAD,
     RISES,
     RehearsedDanger,
@@ -26,7 +25,7 @@ from netvitals.forecasts.rehearsed_danger import (
 T = np.arange(200)
 FALLING = 2 * np.exp(-T / 60) + 0.1
 NOISE = 0.01 * np.random.default_rng(0).normal(size=200)
-LEVEL = np.where(T < 100, FALLING, FALLING[100] * (1 + 0.0005 * (T - 100))) + NOISE  # has stopped to fall
+LEVEL = np.where(T < 100, FALLING, FALLING[100]) + NOISE  # has stopped to fall
 CLIMBING = np.where(T < 150, FALLING, FALLING[150] * np.exp((T - 150) / 100)) + NOISE  # 1.5 times its lowest
 STEADY = np.full(STEPS, 0.1)
 
@@ -58,13 +57,12 @@ def test_a_climb_beyond_its_error_is_rehearsed():
     assert after(noisy).due(200, STEADY) == ""
 
 
-def test_rising_rates_are_rehearsed_where_the_loss_has_stopped_falling_or_the_rate_leaps():
+def test_rates_beyond_all_that_is_known_are_rehearsed():
     rising = STEADY * np.linspace(1, 2, STEPS)
-    assert after(LEVEL).due(200, rising) == "the learning rate will be 2.0 times what it has been"
-    assert after(FALLING + NOISE).due(200, rising) == ""
-    assert after(FALLING + NOISE).due(200, 1.01 * LEAP * STEADY) != "" == after(LEVEL).due(200, RISES * STEADY)
+    assert after(FALLING + NOISE).due(200, rising) == "the learning rate will be 2.0 times what it has been"
+    assert after(FALLING + NOISE).due(200, 0.99 * RISES * STEADY) == "" == after(FALLING + NOISE).due(200, STEADY[:0])
     beyond = np.concatenate([STEADY, 100 * STEADY])  # after what is rehearsed
-    assert after(LEVEL).due(200, beyond) == ""
+    assert after(FALLING + NOISE).due(200, beyond) == ""
 
 
 def test_a_rehearsal_is_believed_for_some_steps_and_for_fewer_where_its_loss_climbed():

@@ -1,8 +1,9 @@
 """Danger that is rehearsed: when a copy is to train ahead of the run, and what is said of it afterwards.
 
 A rehearsal is due on a look where something is suspicious: the loss is a tenth above its lowest by three standard
-errors, or the rule of :mod:`netvitals.forecasts.danger` would call; or, within the steps that are rehearsed, the
-schedule leads above all learning rates that the run has known, and the loss has stopped falling, or the rate will leap.
+errors, or the rule of :mod:`netvitals.forecasts.danger` would call, or the schedule leads, within the steps that are
+rehearsed, to a learning rate a fifth above all that the run has known.
+
 A rehearsal in which the copy is not lost is believed for some steps, for fewer where its loss climbed in the end. Where
 it is lost in every order of the batches the run is called; a later rehearsal that is not takes the call back.
 """
@@ -23,13 +24,11 @@ from netvitals.forecasts.rehearsal import STEPS, Rehearsal
 
 # what follows was chosen on the tuning families of the corpus, and on those that were fresh at first
 CLIMB, BEYOND = 0.1, 3.0  # ln of a climb that is suspicious, and its standard errors
-RISES = 1.05  # a planned rate over the highest so far
-LEAP = 4.0  # and where it is rehearsed although the loss still falls
-STALLED = 0.0  # ln of the mean loss over its lowest of some time ago: above it the loss has stopped falling
+RISES = 1.2  # a planned rate over the highest so far
 BELIEVED, DOUBTED = 80, 40  # steps that a rehearsal is believed, and one in which the loss climbed in the end
 ORDERS = 2  # of the batches
-REHEARSED_SPREAD = 0.4  # standard deviation of ln(time left)
-SHARE, GRACE = 0.2, 400  # steps of rehearsals: a share of the run's, and so many besides
+REHEARSED_SPREAD = 0.35  # standard deviation of ln(time left)
+SHARE, GRACE = 1.0, 400  # steps of rehearsals: a share of the run's, and so many besides
 CALM, NEVER = 20, 2**62  # steps of a run before anything is rehearsed
 
 
@@ -45,7 +44,7 @@ class RehearsalPlan:
         share: steps of rehearsals at most, as a share of the steps of the run; 400 are free.
 
     >>> RehearsalPlan(batches=[], loss_fn="mse").share
-    0.2
+    1.0
     """
 
     batches: Collection[Any]
@@ -94,7 +93,7 @@ class RehearsedDanger:
             return f"the loss is {math.exp(climb):.2f} times its lowest" if climb > 0 else "the rate is about to leap"
         known = danger.highest_rate
         ratio = float(np.max(rates[:STEPS], initial=0.0)) / known if known > 0 else 0.0
-        if ratio > RISES and (ratio > LEAP or climb > STALLED):
+        if ratio > RISES:
             return f"the learning rate will be {ratio:.1f} times what it has been"
         return ""
 
