@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +25,7 @@ from netvitals.capture.result import Result
 from netvitals.forecasts.danger import Danger
 
 STEPS = 100  # that are rehearsed
+Readings = Mapping[tuple[str, str, str], float]  # by vital sign, site and metric
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +41,7 @@ class Rehearsal(Result):
         climb: how far the mean loss was above its lowest at the end of the last one, in the logarithm; NaN where it
             was too short to know.
         climb_stderr: the standard error of that.
+        readings: by step, what ``read`` gave there, in the first order of the batches.
         conditions: what it was rehearsed with.
         refused: why nothing could be rehearsed, in words; empty where it could.
     """
@@ -49,6 +51,7 @@ class Rehearsal(Result):
     lost_at: tuple[int | None, ...] = ()
     climb: float = math.nan
     climb_stderr: float = math.inf
+    readings: Mapping[int, Readings] = field(default_factory=dict)
     conditions: Mapping[str, str] = field(default_factory=dict)
     refused: str = ""
 
@@ -86,6 +89,8 @@ def rehearse(
     orders: int = 1,
     clip: float | None = None,
     seed: int = 0,
+    read: Callable[[nn.Module], Readings] | None = None,
+    days: Collection[int] = (),
 ) -> Rehearsal:
     """Train a copy of ``model`` ahead, and see whether it is lost; model, optimizer and generators stay as they are.
 
@@ -102,6 +107,8 @@ def rehearse(
         orders: rehearsals with the batches in different orders; the first that is not lost is the last.
         clip: the norm that the loop clips gradients to.
         seed: of the orders, and of what noise the model has.
+        read: looks at the copy, in the first order of the batches, and changes nothing.
+        days: the steps before which it looks; as many steps as the last of them needs are rehearsed.
 
     Returns:
         The losses, and when it was lost; or why it could not be tried.
@@ -124,7 +131,13 @@ def rehearse(
         )
     if not isinstance(optimizer, Optimizer):
         raise TypeError(f"optimizer must be a torch.optim.Optimizer, got a {type(optimizer).__name__}")
-    table = _table(rates, optimizer, steps)
+    table = _table(rates, optimizer, max(steps, max(days, default=step) - step))
+    readings: dict[int, Readings] = {}
+
+    def seen(number: int, twin: nn.Module) -> None:
+        if read is not None and number + step in days:
+            readings.setdefault(number + step, read(twin))
+
     judge = _judge(history, step)
     losses: list[tuple[float, ...]] = []
     lost_at: list[int | None] = []
@@ -133,7 +146,7 @@ def rehearse(
             torch.manual_seed(seed + order)
             found = copy.deepcopy(judge)
             try:
-                path = _trained(model, loss_fn, _endless(batches, seed + order), optimizer, table, clip)
+                path = _trained(model, loss_fn, _endless(batches, seed + order), optimizer, table, clip, seen)
                 losses.append(tuple(_followed(path, found, step, table[:, 0])))
             except Exception as error:  # whatever a user's model or optimizer holds
                 return Rehearsal(step=step, refused=_why(error, optimizer))
@@ -152,6 +165,7 @@ def rehearse(
         lost_at=tuple(lost_at),
         climb=climb,
         climb_stderr=climb_stderr,
+        readings=readings,
         conditions=conditions,
     )
 
@@ -163,12 +177,14 @@ def _trained(
     optimizer: Optimizer,
     table: np.ndarray,
     clip: float | None,
+    seen: Callable[[int, nn.Module], None],
 ) -> Iterator[float]:
-    """Losses of a copy, step by step."""
+    """Losses of a copy, step by step; ``seen`` looks before each of them and after the last."""
     twin, rule, loss_fn = copy.deepcopy((model, optimizer, loss_fn))
     take_step = _bare_step(rule)
     moving = [p for group in rule.param_groups for p in group["params"]]
-    for row in table:
+    for number, row in enumerate(table):
+        seen(number, twin)
         for group, rate in zip(rule.param_groups, row.tolist()):
             if isinstance(group["lr"], Tensor):
                 group["lr"].fill_(rate)
@@ -186,6 +202,7 @@ def _trained(
             nn.utils.clip_grad_norm_(moving, clip)
         take_step()
         yield float(loss.detach())
+    seen(len(table), twin)
 
 
 def _followed(path: Iterator[float], found: Danger, step: int, rates: np.ndarray) -> Iterator[float]:

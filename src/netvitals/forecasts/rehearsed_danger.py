@@ -42,6 +42,8 @@ class RehearsalPlan:
         loss_fn: a function of (output, target), its name, or None where the model's output holds its loss.
         clip: the norm that the loop clips gradients to, if it does.
         share: steps of rehearsals at most, as a share of the steps of the run; 400 are free.
+        ahead: besides, each time that the run has doubled, how far a copy trains for the sake of values on coming days,
+            as a share of the steps that have passed; twice that share of the run's steps is what it costs at most.
 
     >>> RehearsalPlan(batches=[], loss_fn="mse").share
     1.0
@@ -51,6 +53,7 @@ class RehearsalPlan:
     loss_fn: LossFn
     clip: float | None = None
     share: float = SHARE
+    ahead: float = 0.0
 
 
 class RehearsedDanger:
