@@ -26,7 +26,6 @@ FORCES = 8  # readings of a force that its error is taken over
 DAYS = 6  # on which a method must have been scored before it can be demoted
 SITES = 64  # of a quantity, at most
 RECENT = 40  # looks that the truth of a day is read from
-REHEARSED = " by rehearsal"
 REMEMBERED = 200  # errors of a quantity that its intervals are moved by
 
 
@@ -324,8 +323,8 @@ class Forecaster:
         f = found.forecast
         if not f.is_event:
             half = max(f.interval80[1] - f.value, f.value - f.interval80[0], 1e-12)
-            self._ratios.setdefault(_told(f), deque(maxlen=REMEMBERED)).append(found.error / half)
-        self._tallies.setdefault(_told(f), {}).setdefault(f.horizon, Tally()).add(found)
+            self._ratios.setdefault(f.judged_as, deque(maxlen=REMEMBERED)).append(found.error / half)
+        self._tallies.setdefault(f.judged_as, {}).setdefault(f.horizon, Tally()).add(found)
 
     def wider(self, quantity: str) -> float:
         """By what intervals are to be widened on this run, from what came true on it."""
@@ -341,11 +340,6 @@ def _followed(vital: str, metric: str) -> Followed | None:
 
 def _pooled(site: str) -> bool:
     return site == "model" or site.startswith("model/")
-
-
-def _told(f: Forecast) -> str:
-    """The quantity, apart from what is told of it by a copy: each is judged by itself."""
-    return f.quantity + REHEARSED * (f.method == "rehearsal")
 
 
 def _key(quantity: str) -> tuple[str, str]:

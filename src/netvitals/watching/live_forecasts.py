@@ -93,12 +93,13 @@ class LiveForecasts:
     def _valued(self, step: int) -> list[Forecast]:
         """Values on coming days, by a copy that is looked at on each of them."""
         from netvitals import vitals
-        from netvitals.forecasts.forecaster import REHEARSED
+        from netvitals.forecasts.forecast import REHEARSED
         from netvitals.forecasts.rehearsed_values import BATCHES, READ, looks_around, reader
 
         watch, given, values, forecaster = self._watch(), self._rehearse, self.values, self.forecaster
         if watch is None or given is None or values is None or not given.batches:
             return []
+        names = [v.name for v in watch._schedule.vitals if v.name in READ]
         with watch._buffer._settling:
             watch._buffer.settle()
             plan = self._plan(step)
@@ -106,11 +107,10 @@ class LiveForecasts:
             if track is None:
                 return []
             days = values.due(step, track.days(None if plan is None else plan.end))
-        if not days:
+        if not days or not names:
             return []
         probe = watch._probe
         known = list(given.batches)[-BATCHES:] if probe is None else [probe[:2]]
-        names = [v.name for v in watch._schedule.vitals if v.name in READ]
         read = reader(given.loss_fn, known, lambda: [vitals.get(name) for name in names])
         wanted = {step + 1} | {look for day in days.values() for look in looks_around(track.steps, day) if look > step}
         found = self._copied(watch, given, step, _ahead(plan, step), steps=1, read=read, days=wanted)
