@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from scipy.stats import binomtest
+
 HORIZONS = ("10 %", "25 %", "50 %", "100 %", "end")
 WORDS = {
     "gates/density@0.01": "gate density",
@@ -186,8 +188,9 @@ def _rehearsed(halves: dict[str, Any]) -> str:
         "With `nv.watch(..., rehearse=)` a copy of model and optimizer trains 100 steps ahead, at the learning rates that "
         "are planned and on the last 32 batches\n(all of them where a step takes the whole set), wherever the loss is a tenth above its lowest by three standard errors "
         "or the schedule leads a fifth above all\nrates that the run has known. A run is called if the copy is lost in two orders of the batches. Looks were 10 steps "
-        "apart. The rule and its constants\nwere chosen on the tuning families and those that were fresh at first (offline, on 117 of their runs); the test and the fresh families, "
-        "of which the rule\nfrom the losses is not blind to the former, were rehearsed once after that, and so were the new ones.\n\n"
+        "apart. The rule and its constants\nwere chosen on the tuning families and those that were fresh at first (offline, on 117 of their runs); the others "
+        "were rehearsed\nonce after that. Families that neither rule was chosen on, fresh and new together: "
+        f"{_both(halves['fresh'], halves['new'])}; intervals are 90 %.\n\n"
         + "\n".join(lines)
         + "\n\nNew families, called of lost and false of not lost (from the losses): "
         + "; ".join(families)
@@ -197,6 +200,21 @@ def _rehearsed(halves: dict[str, Any]) -> str:
         "offline\nwhere 35 were with all; runs of some hundred steps have no time to spare. Every run was trained with and without "
         "rehearsals, and the losses were the same bit for bit."
     )
+
+
+def _both(*halves: dict[str, Any]) -> str:
+    """Counts over several halves, with 90 % intervals by Wilson's score."""
+    words = []
+    for rule, name in (("rehearsed", "rehearsed"), ("losses", "from the losses")):
+        d = {key: sum(h[rule][key] for h in halves) for key in ("lost", "called", "sound", "false")}
+        spans = (
+            binomtest(d[a], d[b]).proportion_ci(0.9, "wilson") for a, b in (("called", "lost"), ("false", "sound"))
+        )
+        ahead, wrong = (f"({100 * s.low:.0f} to {100 * s.high:.0f} %)" for s in spans)
+        words.append(
+            f"{name} {d['called']} of {d['lost']} called {ahead}, {d['false']} of {d['sound']} false alarms {wrong}"
+        )
+    return "; ".join(words)
 
 
 def _why_missed(test: dict[str, Any], seen: dict[str, Any], fresh: dict[str, Any]) -> str:

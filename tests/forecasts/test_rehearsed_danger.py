@@ -14,11 +14,15 @@ from netvitals.forecasts.danger import Danger
 from netvitals.forecasts.rehearsal import STEPS
 from netvitals.forecasts.rehearsed_danger import (
     BELIEVED,
+    BEYOND,
     CALM,
+    CLIMB,
     DOUBTED,
     GRACE,
+    ORDERS,
     REHEARSED_SPREAD,
     RISES,
+    SHARE,
     RehearsedDanger,
 )
 
@@ -43,6 +47,12 @@ def rehearsal(step, lost=None, steps=STEPS, climb=0.0, orders=2):
     lost_at = (None,) if lost is None else (lost,) * orders
     losses = tuple((1.0,) * (steps if at is None else at - step) for at in lost_at)
     return Rehearsal(step=step, losses=losses, lost_at=lost_at, climb=climb, climb_stderr=0.01)
+
+
+def test_the_rule_is_the_one_that_was_scored():
+    """`docs/forecasts.md` has the scores of these constants: who changes one must score anew."""
+    assert (STEPS, CLIMB, BEYOND, RISES, BELIEVED, DOUBTED, ORDERS) == (100, 0.1, 3.0, 1.2, 80, 40, 2)
+    assert (REHEARSED_SPREAD, SHARE, GRACE, CALM) == (0.35, 1.0, 400, 20)
 
 
 def test_a_run_that_is_well_is_not_rehearsed():

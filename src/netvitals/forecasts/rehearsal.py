@@ -230,9 +230,9 @@ def _judge(history: Sequence[float] | Danger, step: int) -> Danger:
     if isinstance(history, Danger):
         found = copy.deepcopy(history)
     else:
-        found, begun = Danger(), step - len(history)
-        for i, loss in enumerate(history):
-            found.add(begun + i, float(loss))
+        found = Danger()
+        for t, loss in enumerate(history, step - len(history)):
+            found.add(t, float(loss))
     found.lost = None  # what is asked is whether it will be, or still is
     return found
 
