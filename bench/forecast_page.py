@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from scipy.stats import binomtest
+from forecast_page_rehearsed import danger_rehearsed, skills, values_rehearsed
 
 HORIZONS = ("10 %", "25 %", "50 %", "100 %", "end")
 WORDS = {
@@ -19,11 +19,13 @@ WORDS = {
 }
 
 
+GATES = "gates/density@0.01"
 NO_CEILING = ("gradients/grad_norm", "attention/max_logit")  # its looks are too far apart for a path
 
 
-def page(results: dict[str, Any], rehearsed: dict[str, Any]) -> str:
-    """The page as Markdown, from the results of ``bench/forecasts.py`` and ``bench/forecast_rehearsed.py``."""
+def page(results: dict[str, Any], rehearsed: dict[str, Any], values: dict[str, Any]) -> str:
+    """The page as Markdown, from the results of ``bench/forecasts.py``, ``bench/forecast_rehearsed.py`` and
+    ``bench/forecast_rehearsed_values.py``."""
     test, tuning, seen, fresh = (results[half] for half in ("test", "tuning", "seen", "fresh"))
     parts = [
         _opening(tuning, test, seen, fresh),
@@ -31,7 +33,7 @@ def page(results: dict[str, Any], rehearsed: dict[str, Any]) -> str:
         "Gates and plateaus on the test families. Danger that is rehearsed (`rehearse=`) on seven families that were made "
         "when its rule was settled and\nrehearsed once, beside the rule that has the losses alone on the same runs; and that "
         "rule on the families that were fresh when it was settled.",
-        _targets(test, fresh, rehearsed["new"]),
+        _targets(test, fresh, rehearsed["new"], values),
         _why_missed(test, seen, fresh),
         "## Plateaus",
         "First drop by half, asked at shares of the true time; error is |forecast − truth| / truth. A run counts as a "
@@ -63,7 +65,9 @@ def page(results: dict[str, Any], rehearsed: dict[str, Any]) -> str:
         "## Danger",
         _danger(tuning, test, seen, fresh),
         "## Danger, rehearsed",
-        _rehearsed(rehearsed),
+        danger_rehearsed(rehearsed),
+        "## Values, rehearsed",
+        values_rehearsed(values),
         "## Where it is silent",
         _silent(tuning, test),
     ]
@@ -103,7 +107,7 @@ def _share(value: float | None) -> str:
     return "–" if value is None else f"{100 * value:.0f} %"
 
 
-def _targets(test: dict[str, Any], fresh: dict[str, Any], new: dict[str, Any]) -> str:
+def _targets(test: dict[str, Any], fresh: dict[str, Any], new: dict[str, Any], values: dict[str, Any]) -> str:
     gates, later = (
         [half["values"].get(f"gates/density@0.01 | {h}", {}).get("skill", [None])[0] for h in HORIZONS]
         for half in (test, fresh)
@@ -116,7 +120,15 @@ def _targets(test: dict[str, Any], fresh: dict[str, Any], new: dict[str, Any]) -
     inside = all(0.7 <= c <= 0.9 for c in covered.values())
     met = lambda good: "met" if good else "missed"
     rows = [
-        ("gates: skill above 0.3 at every horizon", f"{told(gates)} (fresh families: {told(later)})", False),
+        *(
+            (f"gates, rehearsed, {name} families: skill above 0.3 at every horizon", told(found), _above(found))
+            for name, found in ((half, skills(values[half], GATES, "rehearsal")) for half in ("test", "fresh", "new"))
+        ),
+        (
+            "gates from the past of the run: the same",
+            f"{told(gates)} (fresh families: {told(later)})",
+            _above(gates),
+        ),
         (
             "plateau: median error at half time at most 15 % where it speaks",
             f"{100 * half['error'][0]:.1f} % ({half['spoke']} of {half['asked']} plateaus)",
@@ -142,9 +154,12 @@ def _targets(test: dict[str, Any], fresh: dict[str, Any], new: dict[str, Any]) -
             for row in _danger_targets(words, d)
         ),
     ]
-    rows[0] = (*rows[0][:2], all(g is not None and g > 0.3 for g in gates))
     lines = [f"| {what} | {value} | {met(good)} |" for what, value, good in rows]
     return "\n".join(["| target | measured | |", "|---|---|---|", *lines])
+
+
+def _above(found: list[float | None]) -> bool:
+    return all(skill is not None and skill > 0.3 for skill in found)
 
 
 def _danger_targets(words: str, d: dict[str, Any]) -> list[tuple[str, str, bool]]:
@@ -161,60 +176,6 @@ def _danger_targets(words: str, d: dict[str, Any]) -> list[tuple[str, str, bool]
             wrong < 0.05,
         ),
     ]
-
-
-def _rehearsed(halves: dict[str, Any]) -> str:
-    """What came of training copies ahead, by half and by family of the new ones."""
-    named = {"tuning": "tuning", "seen": "fresh at first", "test": "test", "fresh": "fresh", "new": "**new**"}
-    lines = [
-        "| families | lost after step 60 | called 20 steps ahead: rehearsed | from the losses | not lost | false alarms: rehearsed | from the losses | median lead | rehearsed steps over the run's: all runs | those not lost | date held |",
-        "|---" * 11 + "|",
-    ]
-    for half in (h for h in named if h in halves):
-        h = halves[half]
-        r, plain = h["rehearsed"], h["losses"]
-        held = f"{h['dates held']} of {h['dates']}"
-        cost = f"{h['cost']:.2f} | {h['cost of sound runs']:.2f}"
-        lines.append(
-            f"| {named[half]} | {r['lost']} | {r['called']} | {plain['called']} | {r['sound']} | {r['false']} | {plain['false']} | {r['lead']:.0f} | {cost} | {held} |"
-        )
-    families = [
-        f"{name} {f['rehearsed']['called']} of {f['rehearsed']['lost']} ({f['losses']['called']}), "
-        f"{f['rehearsed']['false']} of {f['rehearsed']['sound']} ({f['losses']['false']})"
-        for name, f in halves["new"]["families"].items()
-    ]
-    top = max(h["highest cost"] for h in halves.values())
-    return (
-        "With `nv.watch(..., rehearse=)` a copy of model and optimizer trains 100 steps ahead, at the learning rates that "
-        "are planned and on the last 32 batches\n(all of them where a step takes the whole set), wherever the loss is a tenth above its lowest by three standard errors "
-        "or the schedule leads a fifth above all\nrates that the run has known. A run is called if the copy is lost in two orders of the batches. Looks were 10 steps "
-        "apart. The rule and its constants\nwere chosen on the tuning families and those that were fresh at first (offline, on 117 of their runs); the others "
-        "were rehearsed\nonce after that. Families that neither rule was chosen on, fresh and new together: "
-        f"{_both(halves['fresh'], halves['new'])}; intervals are 90 %.\n\n"
-        + "\n".join(lines)
-        + "\n\nNew families, called of lost and false of not lost (from the losses): "
-        + "; ".join(families)
-        + f". *Date held*: lost within the 80 % interval of the first call.\n\nThe cost is high where rates rise for long, as they do on purpose in "
-        f"many of these runs (at most {top:.1f} steps for one of the run), and nothing at a steady rate with a loss that falls; so it is off "
-        "unless asked for.\nRehearsals may take as many steps as the run has made, and 400 besides (`share=`). With a fifth instead, 18 of 41 runs were called in time "
-        "offline\nwhere 35 were with all; runs of some hundred steps have no time to spare. Every run was trained with and without "
-        "rehearsals, and the losses were the same bit for bit."
-    )
-
-
-def _both(*halves: dict[str, Any]) -> str:
-    """Counts over several halves, with 90 % intervals by Wilson's score."""
-    words = []
-    for rule, name in (("rehearsed", "rehearsed"), ("losses", "from the losses")):
-        d = {key: sum(h[rule][key] for h in halves) for key in ("lost", "called", "sound", "false")}
-        spans = (
-            binomtest(d[a], d[b]).proportion_ci(0.9, "wilson") for a, b in (("called", "lost"), ("false", "sound"))
-        )
-        ahead, wrong = (f"({100 * s.low:.0f} to {100 * s.high:.0f} %)" for s in spans)
-        words.append(
-            f"{name} {d['called']} of {d['lost']} called {ahead}, {d['false']} of {d['sound']} false alarms {wrong}"
-        )
-    return "; ".join(words)
 
 
 def _why_missed(test: dict[str, Any], seen: dict[str, Any], fresh: dict[str, Any]) -> str:

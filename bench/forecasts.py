@@ -327,7 +327,8 @@ if __name__ == "__main__":
     if sys.argv[1] == "docs":
         from forecast_page import page
 
-        found = [json.loads(file.read_text()) for file in (RESULTS, RESULTS.with_name("forecast_rehearsed.json"))]
+        names = ("forecasts", "forecast_rehearsed", "forecast_rehearsed_values")
+        found = [json.loads((RESULTS.parent / f"{name}.json").read_text()) for name in names]
         (Path(__file__).parents[1] / "docs" / "forecasts.md").write_text(page(*found))
     else:
         halves = {"tuning": TUNING, "test": TEST, "seen": SEEN, "fresh": FRESH}
