@@ -190,7 +190,7 @@ def _rehearsed(halves: dict[str, Any]) -> str:
         "or the schedule leads a fifth above all\nrates that the run has known. A run is called if the copy is lost in two orders of the batches. Looks were 10 steps "
         "apart. The rule and its constants\nwere chosen on the tuning families and those that were fresh at first (offline, on 117 of their runs); the others "
         "were rehearsed\nonce after that. Families that neither rule was chosen on, fresh and new together: "
-        f"{_both(halves['fresh'], halves['new'])}; intervals are 90 %.\n\n"
+        f"{_both(halves['fresh'], halves['new'])}; intervals are 90 %, as if runs were independent, which three seeds of one set-up are not quite.\n\n"
         + "\n".join(lines)
         + "\n\nNew families, called of lost and false of not lost (from the losses): "
         + "; ".join(families)
