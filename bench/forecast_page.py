@@ -183,7 +183,7 @@ def _why_missed(test: dict[str, Any], seen: dict[str, Any], fresh: dict[str, Any
     signs = [(half["danger"]["signs"], half["danger"]["lost"]) for half in (seen, fresh)]
     numbers = lambda which: ", ".join(f"{v[which]:+.2f}" for v in values)
     return (
-        "Why they are missed. *Gates*: a forecaster that knows the smooth path has a skill of "
+        "Why those without a rehearsal are missed. *Gates*: a forecaster that knows the smooth path has a skill of "
         f"{numbers('ceiling')}, so that at 10 % half of the error of the best forecast\nwithout a "
         "law is the noise of a look; one that knows every channel's mean and deviation on the day "
         f"has {numbers('law_ceiling')}.\nThe rest is where training goes, and the past of "

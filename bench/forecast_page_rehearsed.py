@@ -38,7 +38,7 @@ def danger_rehearsed(halves: dict[str, Any]) -> str:
         "or the schedule leads a fifth above all\nrates that the run has known. A run is called if the copy is lost in two orders of the batches. Looks were 10 steps "
         "apart. The rule and its constants\nwere chosen on the tuning families and those that were fresh at first (offline, on 117 of their runs); the others "
         "were rehearsed\nonce after that. Families that neither rule was chosen on, fresh and new together: "
-        f"{_both(halves['fresh'], halves['new'])}; intervals are 90 %.\n\n"
+        f"{_both(halves['fresh'], halves['new'])}; intervals are 90 %, as if runs were independent, which three seeds of one set-up are not quite.\n\n"
         + "\n".join(lines)
         + "\n\nNew families, called of lost and false of not lost (from the losses): "
         + "; ".join(families)
@@ -95,7 +95,7 @@ def values_rehearsed(halves: dict[str, Any]) -> str:
     return (
         "What the past does not say, a copy finds out. With `RehearsalPlan(..., ahead=1.0)` it trains on the last 32 batches at the planned rates, each "
         "time that the run\nhas doubled, for as many steps as have passed, and is looked at on the days that forecasts are made for; its reading on the fixed batch is the "
-        "forecast. Nothing was\nfitted but the widths of intervals, on the first seed of the tuning families; the other halves were run once after that. The end is rehearsed from the\n"
+        "forecast. Nothing was\nfitted but the widths of intervals, on the first seed of the tuning families (there they are shown as they were before); the other halves were run once after that. The end is rehearsed from the\n"
         "second half of a run on. Where every step takes the whole set a rehearsal is the future itself, so runs on minibatches are shown apart too.\n\n"
         + "\n".join(lines)
         + "\n\n"
