@@ -15,7 +15,7 @@ import pickle
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -244,10 +244,10 @@ ROWS = """
 """
 
 
-def trials() -> Iterator[Trial]:
-    """Every run of the corpus."""
+def trials(rows: str = ROWS.strip() + FRESH_ROWS.rstrip() + LAST_ROWS, more: Mapping[str, Any] = {}) -> Iterator[Trial]:
+    """Every run of the corpus, or those of other rows with the tasks that they need."""
     for seed in range(SEEDS):
-        for row in (ROWS.strip() + FRESH_ROWS.rstrip() + LAST_ROWS.rstrip()).splitlines():
+        for row in rows.strip().splitlines():
             family, task, optimizer, lr, decay, schedule, steps, looks, batch, note = (
                 c.strip() for c in row.split("|")
             )
@@ -257,7 +257,7 @@ def trials() -> Iterator[Trial]:
             yield Trial(
                 family=family,
                 seed=seed,
-                build=partial({**TASKS, **MORE, **NEW, **LAST}[name], seed, **values),
+                build=partial({**TASKS, **MORE, **NEW, **LAST, **more}[name], seed, **values),
                 optimizer=optimizer,
                 lr=float(lr),
                 decay=float(decay),

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from forecast_page_rehearsed import danger_rehearsed, skills, values_rehearsed
+
 HORIZONS = ("10 %", "25 %", "50 %", "100 %", "end")
 WORDS = {
     "gates/density@0.01": "gate density",
@@ -17,17 +19,21 @@ WORDS = {
 }
 
 
+GATES = "gates/density@0.01"
 NO_CEILING = ("gradients/grad_norm", "attention/max_logit")  # its looks are too far apart for a path
 
 
-def page(results: dict[str, Any]) -> str:
-    """The page as Markdown."""
+def page(results: dict[str, Any], rehearsed: dict[str, Any], values: dict[str, Any]) -> str:
+    """The page as Markdown, from the results of ``bench/forecasts.py``, ``bench/forecast_rehearsed.py`` and
+    ``bench/forecast_rehearsed_values.py``."""
     test, tuning, seen, fresh = (results[half] for half in ("test", "tuning", "seen", "fresh"))
     parts = [
         _opening(tuning, test, seen, fresh),
         "## Targets",
-        "Gates and plateaus on the test families; danger on the fresh ones, because its rule is not blind to the others.",
-        _targets(test, fresh),
+        "Gates and plateaus on the test families. Danger that is rehearsed (`rehearse=`) on seven families that were made "
+        "when its rule was settled and\nrehearsed once, beside the rule that has the losses alone on the same runs; and that "
+        "rule on the families that were fresh when it was settled.",
+        _targets(test, fresh, rehearsed["new"], values),
         _why_missed(test, seen, fresh),
         "## Plateaus",
         "First drop by half, asked at shares of the true time; error is |forecast − truth| / truth. A run counts as a "
@@ -58,6 +64,10 @@ def page(results: dict[str, Any]) -> str:
         _calibration(fresh, "fresh"),
         "## Danger",
         _danger(tuning, test, seen, fresh),
+        "## Danger, rehearsed",
+        danger_rehearsed(rehearsed),
+        "## Values, rehearsed",
+        values_rehearsed(values),
         "## Where it is silent",
         _silent(tuning, test),
     ]
@@ -97,7 +107,7 @@ def _share(value: float | None) -> str:
     return "–" if value is None else f"{100 * value:.0f} %"
 
 
-def _targets(test: dict[str, Any], fresh: dict[str, Any]) -> str:
+def _targets(test: dict[str, Any], fresh: dict[str, Any], new: dict[str, Any], values: dict[str, Any]) -> str:
     gates, later = (
         [half["values"].get(f"gates/density@0.01 | {h}", {}).get("skill", [None])[0] for h in HORIZONS]
         for half in (test, fresh)
@@ -105,13 +115,20 @@ def _targets(test: dict[str, Any], fresh: dict[str, Any]) -> str:
     told = lambda skills: ", ".join(f"{g:+.2f}" for g in skills if g is not None)
     half = test["plateau"]["at"]["0.5"]
     covered = {f: p["covered80"] for f, p in test["plateaus"].items() if p["covered80"] is not None}
-    danger, looks = fresh["danger"], test["plateau"]["looks"]
+    looks = test["plateau"]["looks"]
     false = test["plateau"]["false looks"] / max(1, looks)
     inside = all(0.7 <= c <= 0.9 for c in covered.values())
-    called, wrong = danger["called"] / max(1, danger["lost"]), danger["false"] / max(1, danger["sound"])
     met = lambda good: "met" if good else "missed"
     rows = [
-        ("gates: skill above 0.3 at every horizon", f"{told(gates)} (fresh families: {told(later)})", False),
+        *(
+            (f"gates, rehearsed, {name} families: skill above 0.3 at every horizon", told(found), _above(found))
+            for name, found in ((half, skills(values[half], GATES, "rehearsal")) for half in ("test", "fresh", "new"))
+        ),
+        (
+            "gates from the past of the run: the same",
+            f"{told(gates)} (fresh families: {told(later)})",
+            _above(gates),
+        ),
         (
             "plateau: median error at half time at most 15 % where it speaks",
             f"{100 * half['error'][0]:.1f} % ({half['spoke']} of {half['asked']} plateaus)",
@@ -127,20 +144,38 @@ def _targets(test: dict[str, Any], fresh: dict[str, Any]) -> str:
             f"{100 * false:.1f} % of {looks:,} looks",
             false < 0.05,
         ),
-        (
-            "danger: called 20 steps ahead in 80 % of runs that are lost after step 60",
-            f"{danger['called']} of {danger['lost']} ({_share(called)})",
-            called >= 0.8,
+        *(
+            row
+            for words, d in (
+                ("danger, rehearsed", new["rehearsed"]),
+                ("the same runs, from the losses alone", new["losses"]),
+                ("danger from the losses alone, fresh families", fresh["danger"]),
+            )
+            for row in _danger_targets(words, d)
         ),
+    ]
+    lines = [f"| {what} | {value} | {met(good)} |" for what, value, good in rows]
+    return "\n".join(["| target | measured | |", "|---|---|---|", *lines])
+
+
+def _above(found: list[float | None]) -> bool:
+    return all(skill is not None and skill > 0.3 for skill in found)
+
+
+def _danger_targets(words: str, d: dict[str, Any]) -> list[tuple[str, str, bool]]:
+    called, wrong = d["called"] / max(1, d["lost"]), d["false"] / max(1, d["sound"])
+    ahead, alarms = (
+        "called 20 steps ahead in 80 % of runs that are lost after step 60",
+        "false alarms on fewer than 5 %",
+    )
+    return [
+        (f"{words}: {ahead}", f"{d['called']} of {d['lost']} ({_share(called)})", called >= 0.8),
         (
-            "danger: false alarms on fewer than 5 % of runs that are not lost",
-            f"{danger['false']} of {danger['sound']} ({_share(wrong)})",
+            f"{words}: {alarms} of runs that are not lost",
+            f"{d['false']} of {d['sound']} ({_share(wrong)})",
             wrong < 0.05,
         ),
     ]
-    rows[0] = (*rows[0][:2], all(g is not None and g > 0.3 for g in gates))
-    lines = [f"| {what} | {value} | {met(good)} |" for what, value, good in rows]
-    return "\n".join(["| target | measured | |", "|---|---|---|", *lines])
 
 
 def _why_missed(test: dict[str, Any], seen: dict[str, Any], fresh: dict[str, Any]) -> str:
@@ -148,7 +183,7 @@ def _why_missed(test: dict[str, Any], seen: dict[str, Any], fresh: dict[str, Any
     signs = [(half["danger"]["signs"], half["danger"]["lost"]) for half in (seen, fresh)]
     numbers = lambda which: ", ".join(f"{v[which]:+.2f}" for v in values)
     return (
-        "Why they are missed. *Gates*: a forecaster that knows the smooth path has a skill of "
+        "Why those without a rehearsal are missed. *Gates*: a forecaster that knows the smooth path has a skill of "
         f"{numbers('ceiling')}, so that at 10 % half of the error of the best forecast\nwithout a "
         "law is the noise of a look; one that knows every channel's mean and deviation on the day "
         f"has {numbers('law_ceiling')}.\nThe rest is where training goes, and the past of "
@@ -157,7 +192,7 @@ def _why_missed(test: dict[str, Any], seen: dict[str, Any], fresh: dict[str, Any
         "At first a term for learning\nrates that climb beyond all that the network has known was told at any climb: it gave -0.03, +0.03, +0.15, "
         "+0.23 and +0.39 on the test families\nand +0.12, +0.01, -0.03, +0.06 and -1.57 on fresh ones (-13.7 on wine, whose networks bear such rates). Since then "
         "nothing is said of gates and sparsity on days\non which the rate is more than twice the highest known; that was decided after all families had been seen. "
-        f"*Danger*: of the runs that were lost, {signs[0][0]} of {signs[0][1]} (families that were fresh at\nfirst) and "
+        f"*Danger from the losses*: of the runs that were lost, {signs[0][0]} of {signs[0][1]} (families that were fresh at\nfirst) and "
         f"{signs[1][0]} of {signs[1][1]} (fresh) had a loss that was a tenth above its lowest, by three standard errors, at any "
         "of forty steps up to the twentieth before; the others\nwere gone in less. But 85 of 207 sound runs of the first 25 families "
         "show as much at some step, and gradient norm and update ratio tell the\ntwo apart no better. With all 25 families at hand the rule calls 67 of 105 lost runs and 10\nof 207 sound ones; left "

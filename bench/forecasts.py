@@ -34,6 +34,7 @@ RESULTS = Path(__file__).parent / "results" / "forecasts.json"
 FRACTIONS = (0.1, 0.25, 0.5, 0.75)
 DRAWS = 400  # of the bootstrap over runs
 GATES = "gates/density@0.01"
+NOTHING = {"lost": 0, "called": 0, "standing": 0, "signs": 0, "sound": 0, "false": 0}
 TRIALS = {trial.name: trial for trial in trials()}
 
 
@@ -226,8 +227,9 @@ def gathered(folder: Path, families: tuple[str, ...]) -> dict[str, Any]:
         for key, found in groups.items():
             values.setdefault(key, []).append(found)
         plateaus.setdefault(run["family"], []).append(plateau_of(run))
-        nothing = {"lost": 0, "called": 0, "standing": 0, "signs": 0, "leads": [], "sound": 0, "false": 0}
-        _judge_danger(danger.setdefault(run["family"], nothing), forecaster, lost)
+        calls = [f.made_at for f in forecaster.made if f.quantity == "loss/lost"]
+        counts = danger.setdefault(run["family"], {**NOTHING, "leads": []})
+        judge_danger(counts, calls, forecaster.danger.withdrawn, lost)
         danger[run["family"]]["signs"] += math.inf > lost >= 60 and shows_a_sign(run["losses"], lost)
         print(run["name"], len(scores), flush=True)
     return {
@@ -264,8 +266,9 @@ def gathered(folder: Path, families: tuple[str, ...]) -> dict[str, Any]:
     }
 
 
-def _judge_danger(danger: dict[str, Any], forecaster: Forecaster, lost: float) -> None:
-    calls = [f.made_at for f in forecaster.made if f.quantity == "loss/lost"]
+def judge_danger(danger: dict[str, Any], calls: list[int], withdrawn: list[int], lost: float) -> None:
+    """Count one run: was it lost after step 60, was it called twenty steps before and did the call stand; or was it a
+    false alarm?"""
     if lost == math.inf:
         danger["sound"] += 1
         danger["false"] += bool(calls)
@@ -274,12 +277,7 @@ def _judge_danger(danger: dict[str, Any], forecaster: Forecaster, lost: float) -
         lead = max((lost - c for c in calls if c < lost), default=-1)
         danger["leads"].append(lead)
         danger["called"] += lead >= 20
-        danger["standing"] += any(c <= lost - 20 and not _taken_back(forecaster, c, lost) for c in calls)
-
-
-def _taken_back(forecaster: Forecaster, call: int, lost: float) -> bool:
-    """Whether a call was withdrawn before the run was lost."""
-    return any(call < step < lost for step in forecaster.danger.withdrawn)
+        danger["standing"] += any(c <= lost - 20 and not any(c < w < lost for w in withdrawn) for c in calls)
 
 
 def _plateaus(found: list[dict[str, Any]]) -> dict[str, Any]:
@@ -329,7 +327,9 @@ if __name__ == "__main__":
     if sys.argv[1] == "docs":
         from forecast_page import page
 
-        (Path(__file__).parents[1] / "docs" / "forecasts.md").write_text(page(json.loads(RESULTS.read_text())))
+        names = ("forecasts", "forecast_rehearsed", "forecast_rehearsed_values")
+        found = [json.loads((RESULTS.parent / f"{name}.json").read_text()) for name in names]
+        (Path(__file__).parents[1] / "docs" / "forecasts.md").write_text(page(*found))
     else:
         halves = {"tuning": TUNING, "test": TEST, "seen": SEEN, "fresh": FRESH}
         wanted = sys.argv[3:] or list(halves)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 import netvitals as nv
-from netvitals import curvature, drift, gates, saddle, singular
+from netvitals import curvature, drift, forecasts, gates, saddle, singular
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -57,6 +57,9 @@ CALLS = {
     "spikes": lambda m, b: drift.spikes(m, [b]),
     "sparsity": lambda m, b: drift.sparsity(m, [b]),
     "dead directions": lambda m, b: singular.measure(m, "ce", b),
+    "rehearse": lambda m, b: forecasts.rehearse(
+        m, loss_fn, [b], optimizer=torch.optim.Adam(m.parameters(), lr=0.1), steps=3
+    ),
 }
 WAYS = (*WATCHES, *CALLS)
 

@@ -32,6 +32,7 @@ from netvitals.watching.arguments import (
     check_total,
     checked_optimizers,
     checked_probe,
+    checked_rehearsal,
     together,
 )
 from netvitals.watching.between_looks import BetweenLooks
@@ -45,6 +46,7 @@ from netvitals.watching.shared_steps import shared_steps
 from netvitals.watching.twin import twin_of
 
 if TYPE_CHECKING:
+    from netvitals.forecasts import RehearsalPlan
     from netvitals.runs import RunWriter
 
 
@@ -63,6 +65,7 @@ def watch(
     scheduler: Any = None,
     total_steps: int | None = None,
     forecasts: bool = True,
+    rehearse: bool | RehearsalPlan = False,
 ) -> Watch:
     """Measure the vital signs of ``model`` on every ``every``-th step of a training loop, starting with the first.
 
@@ -92,6 +95,8 @@ def watch(
         scheduler: of the learning rate; looked for if left out. A copy of it says what the rates will be.
         total_steps: how many steps the training will have, for forecasts to its end.
         forecasts: make forecasts, store them with the run, and score them when their day comes.
+        rehearse: where the run may be in danger, train a copy ahead on the batch of ``probe``, or on the batches of a
+            :class:`netvitals.forecasts.RehearsalPlan`, and call it only if the copy is lost. It costs steps.
 
     Returns:
         A context whose ``step(loss)`` ends each training step and whose ``readings`` are what was measured.
@@ -121,6 +126,7 @@ def watch(
         scheduler=scheduler,
         total_steps=total_steps,
         forecasts=forecasts,
+        rehearse=rehearse,
     )
 
 
@@ -148,6 +154,7 @@ class Watch(Looks):
         scheduler: Any = None,
         total_steps: int | None = None,
         forecasts: bool = True,
+        rehearse: bool | RehearsalPlan = False,
     ) -> None:
         root: nn.Module = together(model)
         check_model(root, every)
@@ -159,6 +166,7 @@ class Watch(Looks):
             run = log = on_finding = None
             panel = False
         self._probe = checked_probe(probe)
+        planned = checked_rehearsal(rehearse, self._probe, forecasts)
         cut = self._ranks is not None and self._ranks.pieces  # to run these once more would take collectives
         self._twin = twin_of(unwrapped(root), uncompiled(root)) if probe is None and not cut else None
         self._model = uncompiled(root) if probe is not None or self._twin is not None else unwrapped(root)
@@ -209,7 +217,7 @@ class Watch(Looks):
         try:
             self._log = live_log(self, log, on_finding, panel)
             self._sends = self._shared is not None or self._log is not None
-            self._forecasts = LiveForecasts(self) if forecasts else None
+            self._forecasts = LiveForecasts(self, planned) if forecasts else None
             if run is not None:
                 open_run_of(self, run, resume, optimizers)
             if self._ranks is not None and resume is not False:
@@ -302,15 +310,6 @@ class Watch(Looks):
         self._late = late
         if self._step % self.every == 0:
             self._begin()
-
-    def _send(self) -> None:
-        if self._shared is not None:
-            self._shared.exchange()
-        if self._log is not None:
-            try:
-                self._log.send()
-            except Exception as error:  # of ours: those of a tracker are caught where they arise
-                warn(f"what was measured could not be sent: {type(error).__name__}: {error}", "tracker-failed")
 
     # ---------------------------------------------------------------- the end
 

@@ -34,6 +34,9 @@ def test_the_forecasts_figures_are_those_of_their_page():
     for figure, here in (("1.7 % (15 of 23 plateaus)", "15 of 23 plateaus"), ("88 %", "hold 88 %"), ("(52 %)", "52 %")):
         assert figure in page and here in told
     assert "3 of 39 (8 %)" in page and "8 % false alarms (3 of 39)" in told
+    assert "| 25 of 29 (86 %) | met |" in page and "86 % of the runs that are lost (25 of 29)" in told
+    assert "| 0 of 34 (0 %) | met |" in page and "no false alarm on the 34 others" in told
+    assert "| 15 of 29 (52 %) |" in page and "| 6 of 34 (18 %) |" in page and "15 and 6 on the same runs" in told
     assert "+0.06, +0.11, +0.02, +0.04 (" in page and "6, 11, 2 and 4 %" in told
 
 

@@ -12,7 +12,7 @@ forecast that needs more than that is not made.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,12 +24,14 @@ from netvitals.findings.sparsity import costly_level, danger_level
 from netvitals.forecasts.forecast import Forecast
 from netvitals.runs import Evidence, Finding
 
-LEAST = 6  # readings that a trend rests on
-RECENT = 1 / 3  # of the readings
+LEAST, RECENT = 6, 1 / 3  # readings that a trend rests on at least, and the share of all that it does
 SURE = 2.0  # standard errors that a slope must differ from zero by
 MEDIAN, BACK = 9, 1.5  # losses whose median is compared with the lowest before; how near it has to come again
 LOST = 0.05  # share of the way back to guessing that is no danger
 SHUTS = 0.05  # fall of a gate density that is worth a word
+REHEARSED = "A copy of model and optimizer was trained ahead at the learning rates that are planned."
+BASES = {"saddle": "looks at a fixed batch", "loss alone": "the loss and its slope alone"}
+CLIMBS = "A loss that climbs from its lowest while the learning rate does not fall rarely comes back."
 SUNK = 0.05  # standard deviations that pre-activations must have sunk for drift to be worth a word
 
 
@@ -104,8 +106,15 @@ def _open(context: Context, prefix: str) -> list[Forecast]:
     for record in context.table.meta.get("forecasts") or ():
         if str(record.get("quantity", "")).startswith(prefix):
             f = Forecast.from_dict(record)
-            latest[f.quantity, f.site, f.horizon] = f
+            before = latest.get((f.quantity, f.site, f.horizon))
+            if before is None or not _tried(before, steps) or _tried(f, steps) or not f.known:
+                latest[f.quantity, f.site, f.horizon] = f
     return [f for f in latest.values() if f.known and steps and f.for_step >= steps[-1]]
+
+
+def _tried(f: Forecast, steps: Sequence[int]) -> bool:
+    """Whether a copy told it, and its day has not come: then the past of the run says nothing better."""
+    return f.method == "rehearsal" and not f.is_event and bool(steps) and f.for_step >= steps[-1]
 
 
 def _ground(f: Forecast, series: Curve | None) -> tuple[Evidence, ...]:
@@ -128,14 +137,16 @@ def danger(context: Context) -> Iterator[Finding]:
         Findings; none where the readings do not show it.
     """
     for f in _open(context, "loss/lost"):
-        if _came_back(context.table, f.made_at):
+        tried = f.method == "rehearsal"
+        if not tried and _came_back(context.table, f.made_at):  # a rehearsal takes its calls back itself
             continue
         signs = "; ".join(f"{name}: {text}" for name, text in f.conditions.items())
         yield Finding(
             "critical",
             "",
-            f"The loss is running away: the run will be lost near {_odds(f)} (called at step {f.made_at}).",
-            why=f"A loss that climbs from its lowest while the learning rate does not fall rarely comes back. {signs}.",
+            f"{'A copy was lost' if tried else 'The loss is running away'}: the run will be lost near {_odds(f)} "
+            f"(called at step {f.made_at}).",
+            why=f"{REHEARSED if tried else CLIMBS} {signs}.",
             advice="Lower the learning rate now, by a factor of three or more, or go back to a checkpoint before the "
             "climb; clip the gradient norm if single batches set it off.",
             evidence=_ground(f, context.table.loss),
@@ -169,9 +180,7 @@ def plateau_end(context: Context) -> Iterator[Finding]:
     """
     for f in _open(context, "plateau/"):
         event = "leave this plateau" if f.quantity == "plateau/leaves" else "have fallen by half"
-        basis = {"saddle": "looks at a fixed batch", "loss alone": "the loss and its slope alone"}.get(
-            f.method, f.method
-        )
+        basis = BASES.get(f.method, f.method)
         yield Finding(
             "info",
             "",
@@ -209,7 +218,9 @@ def gates_ahead(context: Context) -> Iterator[Finding]:
             f"{percent(when[worst.site].value)} at step {when[worst.site].for_step} (80 % interval "
             f"{percent(when[worst.site].interval80[0])} to {percent(when[worst.site].interval80[1])})."
         ),
-        why="The trend of the density in learning-rate time, relaxing with the decay that is left, and its channels' "
+        why=REHEARSED
+        if any(f.method == "rehearsal" for f in when.values())
+        else "The trend of the density in learning-rate time, relaxing with the decay that is left, and its channels' "
         "law agree on it.",
         advice="If these layers should go on learning: less weight decay on the norm before them, or an activation "
         "whose gates do not shut.",

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -76,6 +76,20 @@ class Danger:
         self._rate = self._highest = math.nan  # the learning rate there, and the highest until then
         self._peak = 0.0  # the highest learning rate so far
         self._why: dict[str, str] = {}
+        self.silent = False  # it only suspects: another method calls
+
+    @property
+    def climb(self) -> tuple[float, float]:
+        """How far the mean loss is above its lowest of some time ago, in the logarithm, and the standard error of it;
+        NaN and infinite as long as nobody knows."""
+        if self._floor == math.inf:
+            return math.nan, math.inf
+        return self._means[-1][1] - self._floor, ERROR * _noise(self._logs)
+
+    @property
+    def highest_rate(self) -> float:
+        """The highest learning rate so far; 0 where none is known."""
+        return self._peak
 
     def plan(self, step: int, rates: np.ndarray) -> None:
         """What the schedule has in store; ``leap`` is set from it.
@@ -127,7 +141,7 @@ class Danger:
             del self._losses[:200], self._logs[:200], self._rates[:200], self._means[:200]
         if self._held >= HOLD and self.called is None:
             self.called = step
-            return True
+            return not self.silent
         if self.called is not None and self._calm >= MEAN:  # it came back
             self.called = None
             self.withdrawn.append(step)
@@ -215,19 +229,38 @@ class Danger:
             gap = math.log(max(self._first, 1e-12)) - now
             left = max(5.0, gap / climb) if climb > 1e-4 and gap > 0 else 25.0 if gap <= 0 else 2.0 * len(self._logs)
             method, reasons = "climb", self._why
-        span = [(step + left * math.exp(-z * SPREAD), step + left * math.exp(z * SPREAD)) for z in (0.674, 1.282)]
-        return Forecast(
-            quantity=QUANTITY,
-            site="model",
-            made_at=step,
-            for_step=math.ceil(span[1][1]),
-            value=step + left,
-            interval50=span[0],
-            interval80=span[1],
-            method=method,
-            horizon="event",
-            conditions={**reasons, **why},
-        )
+        return lost_near(step, left, SPREAD, method, {**reasons, **why})
+
+
+def lost_near(step: int, left: float, spread: float, method: str, conditions: Mapping[str, str]) -> Forecast:
+    """The forecast that a run will be lost, with a lognormal time left.
+
+    Args:
+        step: now.
+        left: steps from now.
+        spread: standard deviation of ln(time left).
+        method: that says so.
+        conditions: what it rests on.
+
+    Returns:
+        The forecast of an event.
+
+    >>> print(lost_near(100, 50.0, 0.3, "rehearsal", {}))
+    loss/lost at model: near step 150 (80 % interval 134 to 173; rehearsal, made at step 100)
+    """
+    span = [(step + left * math.exp(-z * spread), step + left * math.exp(z * spread)) for z in (0.674, 1.282)]
+    return Forecast(
+        quantity=QUANTITY,
+        site="model",
+        made_at=step,
+        for_step=math.ceil(span[1][1]),
+        value=step + left,
+        interval50=span[0],
+        interval80=span[1],
+        method=method,
+        horizon="event",
+        conditions=dict(conditions),
+    )
 
 
 def _median(values: Sequence[float]) -> float:

@@ -18,11 +18,10 @@ from netvitals.forecasts.forecast import Forecast, refusal
 from netvitals.forecasts.gate_paths import GatePaths, turning
 from netvitals.forecasts.plateaus import LAYOUTS, PlateauWatch
 from netvitals.forecasts.scoring import MethodScore, Score, Tally, score
-from netvitals.forecasts.tracks import LEAST, Tracks
+from netvitals.forecasts.tracks import LEAST, Tracks, short
 from netvitals.optim.schedules import RatePlan
 
 AGAIN = 1.25  # forecasts are made when the run has grown by this factor since the last ones
-HORIZONS = {"10 %": 0.1, "25 %": 0.25, "50 %": 0.5, "100 %": 1.0}
 FORCES = 8  # readings of a force that its error is taken over
 DAYS = 6  # on which a method must have been scored before it can be demoted
 SITES = 64  # of a quantity, at most
@@ -74,7 +73,8 @@ class Forecaster:
         self.danger = Danger()
         self.plateaus = PlateauWatch()
         self._activations, self._plan_of = activations, plan_of
-        self._tracks: dict[tuple[str, str], Tracks] = {}
+        self.tracks: dict[tuple[str, str], Tracks] = {}  # what is followed, by vital sign and metric
+        self.asked = -1  # the last look on which values were forecast
         self._gates: GatePaths | None = None
         self._plan: RatePlan | None = None
         self._tau, self._step, self._next = 0.0, -1, 0.0
@@ -124,14 +124,26 @@ class Forecaster:
         self._score(step)
         out = self.plateaus.observe(columns, self._plan, self._tau)
         if self._looks >= LEAST + 2 and step >= self._next:
-            self._next = max(step + 1, step * AGAIN)
+            self.asked, self._next = step, max(step + 1, step * AGAIN)
             if self._plan is not None:
                 self.danger.plan(step, self._plan.lr[:, 0])
-            for key, tracks in self._tracks.items():
+            for key, tracks in self.tracks.items():
                 out += self._forecast(key, tracks)
-        self.made += out
-        self._wait_for(out)
+        self.take(out)
         return out
+
+    def take(self, made: list[Forecast]) -> None:
+        """Forecasts that are to be kept, and scored when their day comes.
+
+        Args:
+            made: on the last look.
+        """
+        self.made += made
+        for forecast in made:
+            if forecast.is_event and forecast.known:
+                self._events.append(forecast)
+            elif forecast.known:
+                heapq.heappush(self._dated, (forecast.for_step, next(self._count), forecast))
 
     def _advance(self, step: int) -> None:
         if self._step >= 0 and step > self._step:
@@ -150,11 +162,11 @@ class Forecaster:
         return list(self._plan.lr[:, 0][places.clip(0, len(self._plan.lr) - 1)].tolist())
 
     def _add(self, key: tuple[str, str], step: int, values: Mapping[str, float]) -> None:
-        tracks = self._tracks.get(key)
+        tracks = self.tracks.get(key)
         if tracks is None:
             kind = _followed(*key)
             assert kind is not None
-            tracks = self._tracks[key] = Tracks(list(values)[:SITES], kind.low, kind.high)
+            tracks = self.tracks[key] = Tracks(list(values)[:SITES], kind.low, kind.high)
             if key[0] == "gates" and self._gates is None:
                 self._gates = GatePaths(float(key[1].partition("@")[2]))
         tracks.add(step, self._tau, [values.get(s, math.nan) for s in tracks.sites])
@@ -198,19 +210,13 @@ class Forecaster:
         step, kind = tracks.steps[-1], _followed(*key)
         assert kind is not None
         quantity = f"{key[0]}/{key[1]}"
-        days = {name: step + share * (step - tracks.steps[0]) for name, share in HORIZONS.items()}
-        if self._plan is not None and self._plan.end is not None and self._plan.end - 1 > step:
-            every = max(1, step - tracks.steps[-2])  # the last day on which somebody will look
-            days["end"] = float(step + (self._plan.end - 1 - step) // every * every)
-            if days["end"] <= step:
-                del days["end"]
+        days = tracks.days(None if self._plan is None else self._plan.end)
         decay = 0.0 if self._plan is None else float(self._plan.decay[0])
-        rests = {name: self._rest(step, day) for name, day in days.items()}
+        rests = {name: self.rest(step, day) for name, day in days.items()}
         law = self._law(key, tracks, days, rests, decay)
         verdicts, blend = self._verdicts(quantity), Blend(key[0], tracks)
         ahead = None if self._plan is None else self._plan.lr[:, 0]
-        judged = len({day for tally in self._tallies.get(quantity, {}).values() for day in tally.days})
-        wider = own_width(self._ratios.get(quantity, ()), judged)
+        wider = self.wider(quantity)
         out = []
         for name, day in days.items():
             verdict = verdicts.get(name)
@@ -244,13 +250,13 @@ class Forecaster:
                         site=site,
                         made_at=step,
                         for_step=round(day),
-                        value=_short(expected),
-                        interval50=_around(expected, narrow * float(unit[i]), kind),
-                        interval80=_around(expected, wide * float(unit[i]), kind),
+                        value=short(expected),
+                        interval50=tracks.around(expected, narrow * float(unit[i])),
+                        interval80=tracks.around(expected, wide * float(unit[i])),
                         method=kind.method,
                         horizon=name,
                         conditions=conditions,
-                        naive={n: _short(float(v[i])) for n, v in naive.items()},
+                        naive={n: short(float(v[i])) for n, v in naive.items()},
                     )
                 )
         return out
@@ -269,7 +275,8 @@ class Forecaster:
         tallies = self._tallies.get(quantity, {})
         return {name: tally.result() for name, tally in tallies.items() if len(tally.days) >= DAYS}
 
-    def _rest(self, step: int, day: float) -> float:
+    def rest(self, step: int, day: float) -> float:
+        """Learning rate from a step until a day."""
         return float(day - step) if self._plan is None else float(self._plan.rates(step, day)[0])
 
     def _law(
@@ -303,7 +310,7 @@ class Forecaster:
         while self._dated and self._dated[0][0] <= step:
             forecast = heapq.heappop(self._dated)[-1]
             key = _key(forecast.quantity)
-            tracks = self._tracks[key]
+            tracks = self.tracks[key]
             if key not in recent:
                 recent[key] = np.array(tracks.values[-RECENT:])
             column = recent[key][:, tracks.sites.index(forecast.site)]
@@ -316,15 +323,13 @@ class Forecaster:
         f = found.forecast
         if not f.is_event:
             half = max(f.interval80[1] - f.value, f.value - f.interval80[0], 1e-12)
-            self._ratios.setdefault(f.quantity, deque(maxlen=REMEMBERED)).append(found.error / half)
-        self._tallies.setdefault(f.quantity, {}).setdefault(f.horizon, Tally()).add(found)
+            self._ratios.setdefault(f.judged_as, deque(maxlen=REMEMBERED)).append(found.error / half)
+        self._tallies.setdefault(f.judged_as, {}).setdefault(f.horizon, Tally()).add(found)
 
-    def _wait_for(self, made: Iterable[Forecast]) -> None:
-        for forecast in made:
-            if forecast.is_event and forecast.known:
-                self._events.append(forecast)
-            elif forecast.known:
-                heapq.heappush(self._dated, (forecast.for_step, next(self._count), forecast))
+    def wider(self, quantity: str) -> float:
+        """By what intervals are to be widened on this run, from what came true on it."""
+        judged = len({day for tally in self._tallies.get(quantity, {}).values() for day in tally.days})
+        return own_width(self._ratios.get(quantity, ()), judged)
 
 
 def _followed(vital: str, metric: str) -> Followed | None:
@@ -340,11 +345,3 @@ def _pooled(site: str) -> bool:
 def _key(quantity: str) -> tuple[str, str]:
     vital, _, metric = quantity.partition("/")
     return vital, metric
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.6g}")
-
-
-def _around(value: float, half: float, kind: Followed) -> tuple[float, float]:
-    return _short(max(value - half, kind.low)), _short(min(value + half, kind.high))

@@ -15,6 +15,7 @@ import numpy as np
 LEAST = 6  # looks before anything is said
 KEPT = 512  # looks that are remembered: the last half of them whole, the past thinned out
 THIRD = 3  # naive slopes look at the last third
+HORIZONS = {"10 %": 0.1, "25 %": 0.25, "50 %": 0.5, "100 %": 1.0}  # of what has passed
 
 
 def thin(kept: int, *lists: list[Any]) -> None:
@@ -70,6 +71,31 @@ class Tracks:
     def last(self) -> np.ndarray:
         return self.values[-1]
 
+    def days(self, end: int | None) -> dict[str, float]:
+        """The days that are asked for: shares of what has passed, and the last look before the end.
+
+        Args:
+            end: steps of the whole training, where that is known.
+
+        Returns:
+            Steps by horizon.
+        """
+        step = self.steps[-1]
+        days = {name: step + share * (step - self.steps[0]) for name, share in HORIZONS.items()}
+        every = max(1, step - self.steps[-2])
+        if end is not None and (end - 1 - step) // every > 0:
+            days["end"] = float(step + (end - 1 - step) // every * every)
+        return days
+
+    def around(self, value: float, half: float) -> tuple[float, float]:
+        """An interval, inside of what the metric can be.
+
+        Args:
+            value: its middle.
+            half: its half width.
+        """
+        return short(max(value - half, self.low)), short(min(value + half, self.high))
+
     def naive(self, for_step: float, tau: float) -> Mapping[str, np.ndarray]:
         """What is said without a law, for a day: the best of these is what a method has to beat.
 
@@ -99,6 +125,21 @@ class Tracks:
     def _slope(self, width: int, clock: Sequence[float]) -> np.ndarray:
         """Slope in ``clock`` of the last ``width`` + 1 looks, by site."""
         return line(np.array(clock[-width - 1 :], dtype=float), np.array(self.values[-width - 1 :]))[0]
+
+
+def short(value: float) -> float:
+    """Six digits.
+
+    Args:
+        value: a number.
+
+    Returns:
+        The same, as it is stored.
+
+    >>> short(1 / 3)
+    0.333333
+    """
+    return float(f"{value:.6g}")
 
 
 def line(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -34,9 +34,9 @@ def forecast_panel(readings: Table) -> dict[str, Any] | None:
 
 
 def _rows(book: Ledger) -> list[list[str]]:
-    """Open forecasts: events first, then the last day of each quantity and site."""
+    """Open forecasts: events first, then the last day of each quantity and site, by rehearsal where there was one."""
     furthest: dict[tuple[str, str], Forecast] = {}
-    for f in sorted(book.open, key=lambda f: f.for_step):
+    for f in sorted(book.open, key=lambda f: (f.method == "rehearsal", f.for_step)):
         furthest[f.quantity, f.site] = f
     ordered = sorted(furthest.values(), key=lambda f: (not f.is_event, f.quantity))
     return [

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from netvitals._trouble import see
 from netvitals.capture import check_finite, unwrapped
+
+if TYPE_CHECKING:
+    from netvitals.forecasts import RehearsalPlan
 
 
 class Together(nn.ModuleDict):
@@ -95,6 +98,37 @@ def checked_probe(probe: Any) -> tuple[Any, Any, Callable[..., Tensor] | None] |
         raise TypeError("probe must be (x, y) or (x, y, loss_fn) with a callable loss_fn")
     check_finite(probe[0], "the input of the probe")
     return probe[0], probe[1], probe[2] if len(probe) == 3 else None
+
+
+def checked_rehearsal(rehearse: Any, probe: tuple[Any, Any, Any] | None, forecasts: bool) -> RehearsalPlan | None:
+    """What danger is rehearsed with; None where it is not.
+
+    Args:
+        rehearse: what ``watch`` was given.
+        probe: as :func:`checked_probe` returned it.
+        forecasts: whether there are any.
+
+    Returns:
+        The plan.
+    """
+    if rehearse is False or rehearse is None:
+        return None
+    if not forecasts:
+        raise ValueError("rehearse= is for forecasts, and forecasts=False was given; leave out one of the two")
+    from netvitals.forecasts import RehearsalPlan
+
+    if isinstance(rehearse, RehearsalPlan):
+        return rehearse
+    if rehearse is not True:
+        raise TypeError(
+            f"rehearse must be True or a netvitals.forecasts.RehearsalPlan, got a {type(rehearse).__name__}"
+        )
+    if probe is None or probe[2] is None:
+        raise ValueError(
+            f"rehearse=True trains a copy on a fixed batch, and none with a loss was given: pass probe=(x, y, loss_fn) "
+            f"to watch, or a RehearsalPlan with batches {see('needs-probe')}"
+        )
+    return RehearsalPlan(batches=[probe[:2]], loss_fn=probe[2])
 
 
 def checked_optimizers(

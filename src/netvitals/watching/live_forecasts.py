@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,10 @@ import numpy as np
 from netvitals.capture import StepColumns, warn
 
 if TYPE_CHECKING:
-    from netvitals.forecasts import Forecast, Forecaster
+    from netvitals.forecasts import Forecast, Forecaster, RehearsalPlan
+    from netvitals.forecasts.rehearsal import Rehearsal
+    from netvitals.forecasts.rehearsed_danger import RehearsedDanger
+    from netvitals.forecasts.rehearsed_values import RehearsedValues
     from netvitals.watch import Watch
 
 
@@ -20,15 +24,27 @@ class LiveForecasts:
 
     Args:
         watch: not kept alive by this.
+        rehearse: what danger is rehearsed with; None where it is told from the losses alone.
     """
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: Watch, rehearse: RehearsalPlan | None = None) -> None:
         from netvitals.forecasts import Forecaster
 
         self._watch = weakref.ref(watch)
         self._settings = next((v for v in watch._schedule.vitals if v.name == "optimizer"), None)
         self._failed = False
         self.forecaster: Forecaster = Forecaster(self._activations, self._plan)
+        self.rehearsed: RehearsedDanger | None = None
+        self._rehearse = rehearse
+        if rehearse is not None:
+            from netvitals.forecasts.rehearsed_danger import RehearsedDanger
+
+            self.rehearsed = RehearsedDanger(self.forecaster.danger, rehearse.share)
+        self.values: RehearsedValues | None = None
+        if rehearse is not None and rehearse.ahead > 0:
+            from netvitals.forecasts.rehearsed_values import RehearsedValues
+
+            self.values = RehearsedValues(rehearse.ahead)
         watch._buffer.finished.append(self.look)
         watch._buffer.heard.append(self.losses)
 
@@ -43,6 +59,98 @@ class LiveForecasts:
     def losses(self, steps: np.ndarray, values: np.ndarray) -> None:
         """Losses have arrived."""
         self._guarded(lambda: self.forecaster.losses(steps.tolist(), values.tolist()))
+
+    def rehearse(self, step: int) -> None:
+        """A measured step is over: train a copy ahead, if that is due. In the thread that trains."""
+        if self.rehearsed is not None:
+            self._guarded(lambda: self._tried(step))
+        if self.values is not None:
+            self._guarded(lambda: self._valued(step))
+
+    def _tried(self, step: int) -> list[Forecast]:
+        from netvitals.forecasts.rehearsal import STEPS
+        from netvitals.forecasts.rehearsed_danger import ORDERS
+
+        watch, given, rehearsed = self._watch(), self._rehearse, self.rehearsed
+        if watch is None or given is None or rehearsed is None:
+            return []
+        with watch._buffer._settling:  # the writer's thread hears of losses, too
+            watch._buffer.settle()
+            plan = self._plan(step)
+            rates = _ahead(plan, step)
+            why = rehearsed.due(step + 1, rates[:, 0])
+            history = copy.deepcopy(self.forecaster.danger) if why else self.forecaster.danger
+        steps = STEPS if plan is None or plan.end is None else min(STEPS, plan.end - step - 1)
+        if not why or not given.batches or steps < 1:
+            return []
+        orders = ORDERS if len(given.batches) > 1 else 1
+        found = self._copied(watch, given, step, rates, steps=steps, history=history, orders=orders)
+        told = rehearsed.take(step, why, found)
+        made = [] if told is None else [told]
+        self.forecaster.made += made
+        return made
+
+    def _valued(self, step: int) -> list[Forecast]:
+        """Values on coming days, by a copy that is looked at on each of them."""
+        from netvitals import vitals
+        from netvitals.forecasts.forecast import REHEARSED
+        from netvitals.forecasts.rehearsed_values import BATCHES, READ, looks_around, reader
+
+        watch, given, values, forecaster = self._watch(), self._rehearse, self.values, self.forecaster
+        if watch is None or given is None or values is None or not given.batches:
+            return []
+        names = [v.name for v in watch._schedule.vitals if v.name in READ]
+        with watch._buffer._settling:
+            watch._buffer.settle()
+            plan = self._plan(step)
+            track = next((t for t in forecaster.tracks.values() if forecaster.asked == step == t.steps[-1]), None)
+            if track is None:
+                return []
+            days = values.due(step, track.days(None if plan is None else plan.end))
+        if not days or not names:
+            return []
+        probe = watch._probe
+        known = list(given.batches)[-BATCHES:] if probe is None else [probe[:2]]
+        read = reader(given.loss_fn, known, lambda: [vitals.get(name) for name in names])
+        wanted = {step + 1} | {look for day in days.values() for look in looks_around(track.steps, day) if look > step}
+        found = self._copied(watch, given, step, _ahead(plan, step), steps=1, read=read, days=wanted)
+        with watch._buffer._settling:
+            taus = {name: track.taus[-1] + forecaster.rest(step, day) for name, day in days.items()}
+            made = values.forecasts(
+                step,
+                days,
+                found,
+                forecaster.tracks,
+                taus,
+                fixed=probe is not None,
+                wider=lambda q: forecaster.wider(q + REHEARSED),
+            )
+            forecaster.take(made)
+        return made
+
+    def _copied(self, watch: Watch, given: RehearsalPlan, step: int, rates: np.ndarray, **more: Any) -> Rehearsal:
+        """A rehearsal of the run as it stands."""
+        from netvitals.forecasts.rehearsal import Rehearsal, rehearse
+
+        optimizers = watch._hooks.optimizers
+        if len(optimizers) != 1 or watch._ranks is not None:
+            what = "several ranks train it" if watch._ranks is not None else f"{len(optimizers)} optimizers move it"
+            found = Rehearsal(step=step, refused=f"{what}; a copy is trained by one alone")
+        else:
+            found = rehearse(
+                watch._bare,
+                given.loss_fn,
+                list(given.batches),
+                optimizer=optimizers[0],
+                rates=rates if len(rates) else None,
+                step=step + 1,
+                clip=given.clip,
+                seed=step,
+                **more,
+            )
+        if found.refused:
+            watch._observer.notes["rehearsal"] = found.refused
+        return found
 
     def _guarded(self, work: Any) -> None:
         if self._failed:
@@ -66,3 +174,8 @@ class LiveForecasts:
         """The rates as of the last look at the optimizer; it is not looked at each time."""
         plans = {} if self._settings is None else dict(self._settings.plans)
         return plans.get(max((known for known in plans if known <= step), default=-1))
+
+
+def _ahead(plan: Any, step: int) -> np.ndarray:
+    """Planned learning rates after a step; none where nobody knows."""
+    return np.empty((0, 1)) if plan is None else plan.lr[min(step + 1 - plan.step, len(plan.lr) - 1) :]

@@ -22,6 +22,8 @@ from netvitals.capture import (
 from netvitals.capture import probe as observe_with
 from netvitals.watching import open_watches
 from netvitals.watching.description import note_places
+from netvitals.watching.live_forecasts import LiveForecasts
+from netvitals.watching.live_log import LiveLog
 from netvitals.watching.micro_batches import MicroBatches
 from netvitals.watching.ranks import Ranks
 from netvitals.watching.seen import Seen
@@ -49,6 +51,8 @@ class Looks(Seen):
     _twin: Twin | None
     _writer: RunWriter | None
     _recorder: Recorder | None
+    _log: LiveLog | None
+    _forecasts: LiveForecasts | None
     _observations: int
     _noted: int
     _missed: bool
@@ -139,6 +143,17 @@ class Looks(Seen):
             why = "the optimizer was not called: a GradScaler does this where gradients are not finite"
             self._observer.notes["optimizer steps"] = f"{left_out} left out; {why}"
         note_places(self)
+        if self._forecasts is not None:
+            self._forecasts.rehearse(recorder.step)
+
+    def _send(self) -> None:
+        if self._shared is not None:
+            self._shared.exchange()
+        if self._log is not None:
+            try:
+                self._log.send()
+            except Exception as error:  # of ours: those of a tracker are caught where they arise
+                warn(f"what was measured could not be sent: {type(error).__name__}: {error}", "tracker-failed")
 
     def _disarm(self) -> None:
         self._observer.disarm()

@@ -1,0 +1,157 @@
+"""Values that are rehearsed: how far is a copy that trains ahead from what came, and what does it cost?
+
+    python bench/forecast_rehearsed_values.py HALF …     train and score: bench/results/forecast_rehearsed_values.json
+
+Every run of a half of the corpus that has gates is trained under watch with ``RehearsalPlan(ahead=1)`` on the last 32
+batches of its loop, and on the fixed batch that the corpus is looked at with. Forecasts by rehearsal are scored against
+the best of the four forecasts without a law, chosen after the fact, as ``bench/forecasts.py`` does. Runs on one batch
+that never changes are counted apart: there a rehearsal is the future itself. Nothing is fitted but the widths of
+intervals, on the first seed of the tuning half.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import warnings
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from forecast_corpus import FRESH, TEST, TUNING, WATCHED, Trial, optimizer_of, scheduler_of, trials
+from forecast_tasks import drawn
+from forecast_tasks_new import NEW_FAMILIES, NEW_TASKS
+from forecast_tasks_new import ROWS as NEW_ROWS
+
+import netvitals as nv
+from forecasts import Sums, _plain, best_naive, between, pooled_mean, pooled_skill
+from netvitals.forecasts import RehearsalPlan, Score
+from netvitals.forecasts.ledger import scored
+from netvitals.forecasts.rehearsed_values import READ
+
+RESULTS = Path(__file__).parent / "results" / "forecast_rehearsed_values.json"
+HALVES = {"tuning": TUNING, "test": TEST, "fresh": FRESH, "new": NEW_FAMILIES}
+BATCHES = 32
+UNITS: dict[tuple[str, str], dict[str, list[float]]] = {}  # (horizon, family) → error over the half width, by vital
+
+
+def watched(trial: Trial, ahead: float = 1.0) -> tuple[list[Score], float, float]:
+    """Scores of all that was forecast on one run, the cost of its rehearsals, and when it was lost."""
+    net, x, y, loss_fn = trial.build()
+    opt = optimizer_of(trial, net)
+    sched = scheduler_of(trial, opt)
+    recent: deque[Any] = deque(maxlen=BATCHES if trial.batch else 1)
+    plan = RehearsalPlan(batches=recent, loss_fn=lambda out, target: loss_fn(out, target), share=-math.inf, ahead=ahead)
+    g, losses = drawn(trial.seed), []
+    series: dict[tuple[str, str, str], tuple[list[int], list[float]]] = {}
+
+    def keep(page: Any) -> None:
+        for name, value in zip(page.names(), page.values.tolist()):
+            steps, values = series.setdefault(name, ([], []))
+            steps.append(page.step)
+            values.append(value)
+
+    with nv.watch(
+        net,
+        opt,
+        every=max(1, trial.steps // trial.looks),
+        probe=(x[:256], y[:256], loss_fn),
+        vitals=[*(n for n in WATCHED if n in READ), "optimizer"],
+        scheduler=sched,
+        total_steps=trial.steps,
+        rehearse=plan,
+    ) as seen:
+        seen._buffer.finished.append(keep)
+        for _ in range(trial.steps):
+            rows = slice(None) if not trial.batch else torch.randint(0, len(x), (trial.batch,), generator=g)
+            recent.append((x[rows], y[rows]))
+            loss = loss_fn(net(x[rows]), y[rows])
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+            seen.step(loss)
+            sched.step()
+            losses.append(float(loss.detach()))
+            if not math.isfinite(losses[-1]) or losses[-1] > 1e6 * max(losses[0], 1e-3):
+                break
+    live = seen._forecasts
+    assert live is not None and live.values is not None and not live._failed, "forecasting failed"
+    assert "rehearsal" not in seen.skipped, seen.skipped["rehearsal"]
+    columns = {k: (np.array(s), np.array(v)) for k, (s, v) in series.items()}
+    lost = live.forecaster.danger.lost or (len(losses) - 1 if len(losses) < trial.steps else math.inf)
+    return scored(live.forecaster.made, columns, len(losses) - 1), live.values.spent / len(losses), float(lost)
+
+
+def gathered(half: str) -> dict[str, Any]:
+    """Skill and calibration of a half by quantity and horizon, of rehearsals and of the methods beside them."""
+    sums: dict[tuple[str, str, str, str], list[Sums]] = {}
+    costs: list[float] = []
+    runs = trials(NEW_ROWS, NEW_TASKS) if half == "new" else trials()
+    for trial in (t for t in runs if t.family in HALVES[half] and (half != "tuning" or t.seed == 0)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            scores, cost, lost = watched(trial)
+        kind = "minibatches" if trial.batch else "one batch"
+        told = {(s.forecast.quantity, s.forecast.site, s.forecast.made_at, s.forecast.for_step)
+                for s in scores if s.forecast.method == "rehearsal"}  # fmt: skip
+        mine: dict[tuple[str, str, str, str], Sums] = {}
+        for s in scores:
+            f = s.forecast
+            if f.is_event or f.for_step >= lost or (f.quantity, f.site, f.made_at, f.for_step) not in told:
+                continue  # the others are scored on the days that were rehearsed, too
+            method = "rehearsal" if f.method == "rehearsal" else "past"
+            mine.setdefault((f.quantity, f.horizon, method, kind), Sums(trial.family)).add(s, math.nan, math.nan)
+            if method == "rehearsal":
+                half_width = max(f.interval80[1] - f.interval80[0], 1e-12) / 2
+                UNITS.setdefault((f.horizon, trial.family), {}).setdefault(f.quantity, []).append(s.error / half_width)
+        for key, found in mine.items():
+            sums.setdefault(key, []).append(found)
+        costs.append(cost)
+        print(f"{trial.name:55s} {len(told):5d} rehearsed, cost {cost:.2f}", flush=True)
+    return {"cost": float(np.mean(costs)), "runs": len(costs), "values": _tables(sums)}
+
+
+def _tables(sums: dict[tuple[str, str, str, str], list[Sums]]) -> dict[str, Any]:
+    out = {}
+    for quantity, horizon, method in dict.fromkeys(key[:3] for key in sorted(sums)):
+        for kinds in (("minibatches", "one batch"), ("minibatches",)):
+            runs = [r for kind in kinds for r in sums.get((quantity, horizon, method, kind), [])]
+            if runs:
+                out[f"{quantity} | {horizon} | {method} | {'all' if len(kinds) > 1 else kinds[0]}"] = {
+                    "forecasts": sum(r.scores for r in runs),
+                    "runs": len(runs),
+                    "skill": between(runs, pooled_skill),
+                    "best_naive": best_naive(runs)[0],
+                    "coverage50": pooled_mean("covered50")(runs),
+                    "coverage80": pooled_mean("covered80")(runs),
+                    "families": {
+                        family: pooled_skill([r for r in runs if r.family == family])
+                        for family in dict.fromkeys(r.family for r in runs)
+                    },
+                }
+    return out
+
+
+def widths() -> None:
+    """Factors on the half widths that 50 and 80 % intervals should have had, all families counting alike."""
+    for horizon in dict.fromkeys(h for h, _ in UNITS):
+        for quantity in dict.fromkeys(q for found in UNITS.values() for q in found):
+            rows = [np.array(found[quantity]) for (h, _), found in UNITS.items() if h == horizon and quantity in found]
+            every, alike = np.concatenate(rows), np.concatenate([np.full(len(r), 1 / len(r)) for r in rows])
+            order = np.argsort(every)
+            at = np.searchsorted(np.cumsum(alike[order]) / alike.sum(), (0.5, 0.8))
+            print(horizon, quantity, np.round(every[order][at], 3))
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    for half in sys.argv[1:]:
+        known[half] = _plain(gathered(half))
+        RESULTS.write_text(json.dumps(known, indent=1) + "\n")
+        for key, row in known[half]["values"].items():
+            print(half, key, row["skill"], row["coverage50"], row["coverage80"])
+    widths()

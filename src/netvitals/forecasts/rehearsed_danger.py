@@ -1,0 +1,138 @@
+"""Danger that is rehearsed: when a copy is to train ahead of the run, and what is said of it afterwards.
+
+A rehearsal is due on a look where something is suspicious: the loss is a tenth above its lowest by three standard
+errors, or the rule of :mod:`netvitals.forecasts.danger` would call, or the schedule leads, within the steps that are
+rehearsed, to a learning rate a fifth above all that the run has known.
+
+A rehearsal in which the copy is not lost is believed for some steps, for fewer where its loss climbed in the end. Where
+it is lost in every order of the batches the run is called; a later rehearsal that is not takes the call back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from netvitals.capture import LossFn
+from netvitals.forecasts.danger import QUANTITY, Danger, lost_near
+from netvitals.forecasts.forecast import NOTHING, Forecast, refusal
+from netvitals.forecasts.rehearsal import STEPS, Rehearsal
+
+# what follows was chosen on the tuning families of the corpus, and on those that were fresh at first
+CLIMB, BEYOND = 0.1, 3.0  # ln of a climb that is suspicious, and its standard errors
+RISES = 1.2  # a planned rate over the highest so far
+BELIEVED, DOUBTED = 80, 40  # steps that a rehearsal is believed, and one in which the loss climbed in the end
+ORDERS = 2  # of the batches
+REHEARSED_SPREAD = 0.35  # standard deviation of ln(time left)
+SHARE, GRACE = 1.0, 400  # steps of rehearsals: a share of the run's, and so many besides
+CALM, NEVER = 20, 2**62  # steps of a run before anything is rehearsed
+
+
+@dataclass(frozen=True, kw_only=True)
+class RehearsalPlan:
+    """What a watch rehearses with.
+
+    Args:
+        batches: such as the run trains on; what it holds when a rehearsal comes is used, so that it may be a deque of
+            the last ones.
+        loss_fn: a function of (output, target), its name, or None where the model's output holds its loss.
+        clip: the norm that the loop clips gradients to, if it does.
+        share: steps of rehearsals at most, as a share of the steps of the run; 400 are free.
+        ahead: besides, each time that the run has doubled, how far a copy trains for the sake of values on coming days,
+            as a share of the steps that have passed; twice that share of the run's steps is what it costs at most.
+
+    >>> RehearsalPlan(batches=[], loss_fn="mse").share
+    1.0
+    """
+
+    batches: Collection[Any]
+    loss_fn: LossFn
+    clip: float | None = None
+    share: float = SHARE
+    ahead: float = 0.0
+
+
+class RehearsedDanger:
+    """Says on each look whether to rehearse, and makes forecasts of what came of it.
+
+    Args:
+        danger: follows the losses of the run; it is made silent.
+        share: steps of rehearsals at most, as a share of the steps of the run.
+
+    >>> danger = Danger()
+    >>> rehearsed = RehearsedDanger(danger)
+    >>> for t in range(100):
+    ...     _ = danger.add(t, 1.0 / (1 + t), 0.1)
+    >>> rehearsed.due(100, np.full(100, 0.1)), rehearsed.due(100, np.full(100, 1.0))
+    ('', 'the learning rate will be 10.0 times what it has been')
+    """
+
+    def __init__(self, danger: Danger, share: float = SHARE) -> None:
+        danger.silent = True
+        self.danger, self.share = danger, share
+        self.called: int | None = None  # the step at which it was called
+        self.withdrawn: list[int] = []  # the steps at which a call was taken back
+        self.spent = 0  # steps of all rehearsals
+        self.rehearsals: list[tuple[int, bool]] = []  # steps, and whether it was lost
+        self._next = CALM  # the step until which nothing is rehearsed
+        self._span = NOTHING  # in which the run will be lost, as was said last
+
+    def due(self, step: int, rates: np.ndarray) -> str:
+        """Why a rehearsal is due; empty where it is not.
+
+        Args:
+            step: that comes next.
+            rates: planned learning rates from there on.
+        """
+        danger = self.danger
+        if step < self._next or danger.lost is not None or self.spent + STEPS > self.share * step + GRACE:
+            return ""
+        climb, error = danger.climb
+        if _climbs(climb, error) or danger.called is not None:
+            return f"the loss is {math.exp(climb):.2f} times its lowest" if climb > 0 else "the rate is about to leap"
+        known = danger.highest_rate
+        ratio = float(np.max(rates[:STEPS], initial=0.0)) / known if known > 0 else 0.0
+        if ratio > RISES:
+            return f"the learning rate will be {ratio:.1f} times what it has been"
+        return ""
+
+    def take(self, step: int, why: str, found: Rehearsal) -> Forecast | None:
+        """What is to be said after a rehearsal; None where nothing is new.
+
+        Args:
+            step: of the look.
+            why: it was due.
+            found: what came of it.
+        """
+        if found.refused:  # the losses of the run are all that is left
+            self.danger.silent, self.danger.called, self._next = False, None, NEVER
+            return None
+        self.spent += found.cost
+        self.rehearsals.append((step, found.lost is not None))
+        near = any(at is not None for at in found.lost_at) or _climbs(found.climb, found.climb_stderr)
+        self._next = step + (DOUBTED if near else BELIEVED)
+        if found.lost is not None:
+            if self.called is not None and self._span[0] <= found.lost <= self._span[1]:
+                return None  # the call stands, and so does its date
+            conditions = {"rehearsed": f"lost at step {found.lost}", "because": why, **_told(found)}
+            said = lost_near(step, max(1.0, found.lost - step), REHEARSED_SPREAD, "rehearsal", conditions)
+            self.called, self._span = self.called if self.called is not None else step, said.interval80
+            return said
+        if self.called is None:
+            return None
+        self.called = None
+        self.withdrawn.append(step)
+        reason = f"rehearsed at step {step} and not lost within {max(map(len, found.losses))} steps"
+        return refusal(QUANTITY, step, step, "rehearsal", "event", reason)
+
+
+def _climbs(climb: float, error: float) -> bool:
+    return climb > max(CLIMB, BEYOND * error)
+
+
+def _told(found: Rehearsal) -> dict[str, str]:
+    return {"rehearsal" if name == "rehearsed" else name: text for name, text in found.conditions.items()}
