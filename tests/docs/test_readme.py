@@ -37,6 +37,8 @@ def test_the_forecasts_figures_are_those_of_their_page():
     assert "| 25 of 29 (86 %) | met |" in page and "86 % of the runs that are lost (25 of 29)" in told
     assert "| 0 of 34 (0 %) | met |" in page and "no false alarm on the 34 others" in told
     assert "| 15 of 29 (52 %) |" in page and "| 6 of 34 (18 %) |" in page and "15 and 6 on the same runs" in told
+    assert "| +0.43, +0.53, +0.69, +0.80, +0.51 | met |" in page and "43, 53, 69, 80 and 51 %" in told
+    assert "| +0.60, +0.39, +0.52, +0.55, +0.34 | met |" in page and "60, 39, 52, 55 and 34" in told
     assert "+0.06, +0.11, +0.02, +0.04 (" in page and "6, 11, 2 and 4 %" in told
 
 

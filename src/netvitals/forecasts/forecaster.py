@@ -7,7 +7,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from netvitals.forecasts.forecast import Forecast, refusal
 from netvitals.forecasts.gate_paths import GatePaths, turning
 from netvitals.forecasts.plateaus import LAYOUTS, PlateauWatch
 from netvitals.forecasts.scoring import MethodScore, Score, Tally, score
-from netvitals.forecasts.tracks import LEAST, Tracks, short
+from netvitals.forecasts.tracks import LEAST, Tracks, followed, short
 from netvitals.optim.schedules import RatePlan
 
 AGAIN = 1.25  # forecasts are made when the run has grown by this factor since the last ones
@@ -27,25 +27,6 @@ DAYS = 6  # on which a method must have been scored before it can be demoted
 SITES = 64  # of a quantity, at most
 RECENT = 40  # looks that the truth of a day is read from
 REMEMBERED = 200  # errors of a quantity that its intervals are moved by
-
-
-class Followed(NamedTuple):
-    """A metric that is forecast: the method's name, its bounds, and whether only the whole model counts."""
-
-    method: str
-    low: float = -math.inf
-    high: float = math.inf
-    pooled: bool = False
-
-
-FOLLOWED: Mapping[tuple[str, str], Followed] = {
-    ("gates", "density@"): Followed("relaxation", 0.0, 1.0),
-    ("preactivations", "preact_drift"): Followed("statistics"),
-    ("sparsity", "hard"): Followed("statistics", 0.0, 1.0),
-    ("stream", "rms"): Followed("lines", 0.0),
-    ("gradients", "grad_norm"): Followed("statistics", 0.0, pooled=True),
-    ("attention", "max_logit"): Followed("unchanged"),
-}
 
 
 NOTED = ("gradients", "drift", "stream", "curvature")  # vital signs that danger is said beside
@@ -114,8 +95,8 @@ class Forecaster:
         """
         step = columns.step
         self._advance(step)
-        followed, noted = self._places(columns)
-        for key, (sites, at) in followed.items():
+        places, noted = self._places(columns)
+        for key, (sites, at) in places.items():
             self._add(key, step, dict(zip(sites, columns.values[at].tolist())))
         if self._gates is not None:
             self._gates.add(self._tau, columns)
@@ -164,7 +145,7 @@ class Forecaster:
     def _add(self, key: tuple[str, str], step: int, values: Mapping[str, float]) -> None:
         tracks = self.tracks.get(key)
         if tracks is None:
-            kind = _followed(*key)
+            kind = followed(*key)
             assert kind is not None
             tracks = self.tracks[key] = Tracks(list(values)[:SITES], kind.low, kind.high)
             if key[0] == "gates" and self._gates is None:
@@ -180,8 +161,8 @@ class Forecaster:
             sites: dict[tuple[str, str], tuple[list[str], list[int]]] = {}
             noted = []
             for i, (vital, site, metric) in enumerate(columns.names()):
-                followed = _followed(vital, metric)
-                if followed is not None and ((site == "model") if followed.pooled else not _pooled(site)):
+                kind = followed(vital, metric)
+                if kind is not None and ((site == "model") if kind.pooled else not _pooled(site)):
                     names, at = sites.setdefault((vital, metric), ([], []))
                     names.append(site)
                     at.append(i)
@@ -207,7 +188,7 @@ class Forecaster:
     def _forecast(self, key: tuple[str, str], tracks: Tracks) -> list[Forecast]:
         if len(tracks) < LEAST or np.ptp(np.array(tracks.values), axis=0).max(initial=0.0) == 0:
             return []
-        step, kind = tracks.steps[-1], _followed(*key)
+        step, kind = tracks.steps[-1], followed(*key)
         assert kind is not None
         quantity = f"{key[0]}/{key[1]}"
         days = tracks.days(None if self._plan is None else self._plan.end)
@@ -276,7 +257,12 @@ class Forecaster:
         return {name: tally.result() for name, tally in tallies.items() if len(tally.days) >= DAYS}
 
     def rest(self, step: int, day: float) -> float:
-        """Learning rate from a step until a day."""
+        """Learning rate from a step until a day.
+
+        Args:
+            step: the first.
+            day: the last, not included.
+        """
         return float(day - step) if self._plan is None else float(self._plan.rates(step, day)[0])
 
     def _law(
@@ -327,15 +313,13 @@ class Forecaster:
         self._tallies.setdefault(f.judged_as, {}).setdefault(f.horizon, Tally()).add(found)
 
     def wider(self, quantity: str) -> float:
-        """By what intervals are to be widened on this run, from what came true on it."""
+        """By what intervals are to be widened on this run, from what came true on it.
+
+        Args:
+            quantity: as :attr:`Forecast.judged_as` has it.
+        """
         judged = len({day for tally in self._tallies.get(quantity, {}).values() for day in tally.days})
         return own_width(self._ratios.get(quantity, ()), judged)
-
-
-def _followed(vital: str, metric: str) -> Followed | None:
-    if vital == "gates":
-        return FOLLOWED["gates", "density@"] if metric.startswith("density@0.01") and ":" not in metric else None
-    return FOLLOWED.get((vital, metric))
 
 
 def _pooled(site: str) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,43 @@ LEAST = 6  # looks before anything is said
 KEPT = 512  # looks that are remembered: the last half of them whole, the past thinned out
 THIRD = 3  # naive slopes look at the last third
 HORIZONS = {"10 %": 0.1, "25 %": 0.25, "50 %": 0.5, "100 %": 1.0}  # of what has passed
+
+
+class Followed(NamedTuple):
+    """A metric that is forecast: the method's name, its bounds, and whether only the whole model counts."""
+
+    method: str
+    low: float = -math.inf
+    high: float = math.inf
+    pooled: bool = False
+
+
+FOLLOWED: Mapping[tuple[str, str], Followed] = {
+    ("gates", "density@"): Followed("relaxation", 0.0, 1.0),
+    ("preactivations", "preact_drift"): Followed("statistics"),
+    ("sparsity", "hard"): Followed("statistics", 0.0, 1.0),
+    ("stream", "rms"): Followed("lines", 0.0),
+    ("gradients", "grad_norm"): Followed("statistics", 0.0, pooled=True),
+    ("attention", "max_logit"): Followed("unchanged"),
+}
+
+
+def followed(vital: str, metric: str) -> Followed | None:
+    """How a metric is forecast; None where it is not.
+
+    Args:
+        vital: the vital sign.
+        metric: its metric.
+
+    Returns:
+        The method and the bounds.
+
+    >>> followed("sparsity", "hard").high, followed("sparsity", "soft")
+    (1.0, None)
+    """
+    if vital == "gates":
+        return FOLLOWED["gates", "density@"] if metric.startswith("density@0.01") and ":" not in metric else None
+    return FOLLOWED.get((vital, metric))
 
 
 def thin(kept: int, *lists: list[Any]) -> None:
