@@ -1,6 +1,7 @@
 """Values that are rehearsed: how far is a copy that trains ahead from what came, and what does it cost?
 
     python bench/forecast_rehearsed_values.py HALF …     train and score: bench/results/forecast_rehearsed_values.json
+    python bench/forecast_rehearsed_values.py batches    gate density by the number of batches at hand, on two families
 
 Every run of a half of the corpus that has gates is trained under watch with ``RehearsalPlan(ahead=1)`` on the last 32
 batches of its loop, and on the fixed batch that the corpus is looked at with. Forecasts by rehearsal are scored against
@@ -28,7 +29,7 @@ from forecast_tasks_new import ROWS as NEW_ROWS
 
 import netvitals as nv
 from forecasts import Sums, _plain, best_naive, between, pooled_mean, pooled_skill
-from netvitals.forecasts import RehearsalPlan, Score
+from netvitals.forecasts import RehearsalPlan, Score, rehearsed_values
 from netvitals.forecasts.ledger import scored
 from netvitals.forecasts.rehearsed_values import READ
 
@@ -38,12 +39,12 @@ BATCHES = 32
 UNITS: dict[tuple[str, str], dict[str, list[float]]] = {}  # (horizon, family) → error over the half width, by vital
 
 
-def watched(trial: Trial, ahead: float = 1.0) -> tuple[list[Score], float, float]:
+def watched(trial: Trial, ahead: float = 1.0, batches: int = BATCHES) -> tuple[list[Score], float, float]:
     """Scores of all that was forecast on one run, the cost of its rehearsals, and when it was lost."""
     net, x, y, loss_fn = trial.build()
     opt = optimizer_of(trial, net)
     sched = scheduler_of(trial, opt)
-    recent: deque[Any] = deque(maxlen=BATCHES if trial.batch else 1)
+    recent: deque[Any] = deque(maxlen=batches)
     plan = RehearsalPlan(batches=recent, loss_fn=lambda out, target: loss_fn(out, target), share=-math.inf, ahead=ahead)
     g, losses = drawn(trial.seed), []
     series: dict[tuple[str, str, str], tuple[list[int], list[float]]] = {}
@@ -135,6 +136,26 @@ def _tables(sums: dict[tuple[str, str, str, str], list[Sums]]) -> dict[str, Any]
     return out
 
 
+def by_batches() -> dict[str, dict[str, float]]:
+    """Skill of gate density by the number of batches and the horizon, first seed of two families on images."""
+    out: dict[str, dict[str, float]] = {}
+    rehearsed_values.ENOUGH = 1
+    for count in (2, 4, 8, 16, 32):
+        sums: dict[str, list[Sums]] = {}
+        for trial in (t for t in trials() if t.family in ("cnn images", "mlp images") and t.seed == 0):
+            scores, _, lost = watched(trial, batches=count)
+            mine: dict[str, Sums] = {}
+            for s in scores:
+                f = s.forecast
+                if f.method == "rehearsal" and f.quantity.startswith("gates") and f.for_step < lost:
+                    mine.setdefault(f.horizon, Sums(trial.family)).add(s, math.nan, math.nan)
+            for horizon, found in mine.items():
+                sums.setdefault(horizon, []).append(found)
+        out[str(count)] = {horizon: pooled_skill(runs) for horizon, runs in sums.items()}
+        print(count, out[str(count)], flush=True)
+    return out
+
+
 def widths() -> None:
     """Factors on the half widths that 50 and 80 % intervals should have had, all families counting alike."""
     for horizon in dict.fromkeys(h for h, _ in UNITS):
@@ -150,8 +171,8 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     for half in sys.argv[1:]:
-        known[half] = _plain(gathered(half))
+        known[half] = _plain(by_batches() if half == "batches" else gathered(half))
         RESULTS.write_text(json.dumps(known, indent=1) + "\n")
-        for key, row in known[half]["values"].items():
+        for key, row in known[half].get("values", {}).items():
             print(half, key, row["skill"], row["coverage50"], row["coverage80"])
     widths()

@@ -12,7 +12,7 @@ from torch import nn
 import netvitals as nv
 from netvitals.findings.forecasts import _open
 from netvitals.forecasts import Forecast, Rehearsal, RehearsalPlan, rehearse
-from netvitals.forecasts.rehearsed_values import WIDTHS, RehearsedValues, looks_around, reader
+from netvitals.forecasts.rehearsed_values import ENOUGH, WIDTHS, RehearsedValues, looks_around, reader
 from netvitals.forecasts.tracks import Tracks
 from netvitals.vitals import Gates
 
@@ -62,7 +62,7 @@ def trained(rehearse, probe=True, steps=60, batch=None, rng=0):
 
 def plan(**more):
     x, y = data()
-    return RehearsalPlan(batches=[(x, y)], loss_fn="mse", share=-math.inf, **more)
+    return RehearsalPlan(**{"batches": [(x, y)] * ENOUGH, "loss_fn": "mse", "share": -math.inf, **more})
 
 
 def test_on_a_batch_that_does_not_change_a_rehearsal_is_what_comes():
@@ -109,6 +109,20 @@ def test_training_is_not_disturbed():
     told = trained(plan(ahead=0.5), probe=False, batch=16)
     assert plain[0] == told[0] and torch.equal(plain[-1], told[-1])
     assert not any(f.method == "rehearsal" for f in plain[2]) and any(f.method == "rehearsal" for f in told[2])
+
+
+def test_of_few_batches_nothing_is_told_and_the_reason_is_kept():
+    torch.manual_seed(0)
+    net, (x, y) = nn.Linear(4, 1).double(), data()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    with nv.watch(net, optimizer, rehearse=plan(ahead=1.0, batches=[(x, y)] * (ENOUGH - 1))) as seen:
+        for _ in range(3):
+            loss = F.mse_loss(net(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            seen.step(loss)
+    assert f"take {ENOUGH} batches to rehearse on, and there are {ENOUGH - 1}" in seen.skipped["rehearsal"]
 
 
 def test_a_reading_is_of_the_copy_before_the_step_of_its_day():

@@ -28,6 +28,7 @@ METHOD = "rehearsal"
 READ = ("gates", "sparsity", "stream")  # vital signs that need nothing but a copy and a batch
 GROWN = 2.0  # rehearsed again when the run has grown by this factor
 BATCHES = 4  # that the copy is looked at with, where there is no fixed one
+ENOUGH = 16  # batches to train on: with fewer the copy learns those by heart, and is off as far as the past
 # half widths of the 50 and 80 % intervals in units of what was seen: the mean step from look to look, more for a day
 # further ahead, and the change; so that those of gate density held on the tuning families of the corpus
 WIDTHS: Mapping[str, tuple[float, float]] = {

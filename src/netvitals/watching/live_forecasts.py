@@ -94,11 +94,16 @@ class LiveForecasts:
         """Values on coming days, by a copy that is looked at on each of them."""
         from netvitals import vitals
         from netvitals.forecasts.forecast import REHEARSED
-        from netvitals.forecasts.rehearsed_values import BATCHES, READ, looks_around, reader
+        from netvitals.forecasts.rehearsed_values import BATCHES, ENOUGH, READ, looks_around, reader
 
         watch, given, values, forecaster = self._watch(), self._rehearse, self.values, self.forecaster
         if watch is None or given is None or values is None or not given.batches:
             return []
+        if len(given.batches) < ENOUGH:
+            few = f"values on coming days take {ENOUGH} batches to rehearse on, and there are {len(given.batches)}"
+            watch._observer.notes["rehearsal"] = few
+            return []
+        watch._observer.notes.pop("rehearsal", None)
         names = [v.name for v in watch._schedule.vitals if v.name in READ]
         with watch._buffer._settling:
             watch._buffer.settle()
