@@ -35,6 +35,7 @@ KEPT = (
     "power",
     "power_in",
     "span",
+    "setups",
     "correction",
 )  # of a verdict, in the record
 
@@ -138,7 +139,7 @@ def _stated(standing: Standing) -> dict[str, Any]:
 
 def _plain_words(standing: Standing) -> str:
     """Note and facts; what the status brings is kept in fields of its own."""
-    return replace(standing.verdict, status="holds", correction="", power=None, span=None).words
+    return replace(standing.verdict, status="holds", correction="", power=None, span=None, setups=None).words
 
 
 def render_record(standings: Sequence[Standing], pictures: dict[str, str] | None = None) -> str:

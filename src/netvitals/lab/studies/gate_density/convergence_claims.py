@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from netvitals import stats
-from netvitals.lab.engine.judges import compared, groups, matches, some
+from netvitals.lab.engine.judges import compared, groups, matches, over_setups, some
 from netvitals.lab.studies import Claim, Expected, Plot, Row, Series, Verdict, decide, not_run
 from netvitals.lab.studies.gate_density import reconstruction as rec
 from netvitals.lab.studies.gate_density.convergence import GROUPS, METHODS, NAME, table
+from netvitals.lab.studies.gate_density.setups import CHOICES, by_slope, drawn, everywhere
 from netvitals.lab.studies.gate_density.transition import SUCCESS
 
 Judge = Callable[[Sequence[Row]], Verdict]
@@ -223,22 +224,44 @@ def _claim(n: str, where: str, text: str, expected: str, check: str, judge: Judg
         judge=judge,
         section=where,
         uses=matches(check=check),
-        **more,  # type: ignore[arg-type]
+        **{"choices": CHOICES, **more},  # type: ignore[arg-type]
     )
 
 
 CLAIMS = (
-    _claim("F30", "Fig. 30", "Adam converges faster than the others", "at all α", "curves", faster, plot=bands),
-    _claim("F30-spread", "Fig. 30", "Adam's loss varies less over seeds", "smaller", "curves", steadier),
-    _claim("F30-stiff", "Fig. 30", "Variability over runs rises with stiffness", "rises", "curves", stiffer),
+    _claim(
+        "F30",
+        "Fig. 30",
+        "Adam converges faster than the others",
+        "at all α",
+        "curves",
+        everywhere(faster, operands=False),
+        plot=drawn(bands),
+    ),
+    _claim(
+        "F30-spread",
+        "Fig. 30",
+        "Adam's loss varies less over seeds",
+        "smaller",
+        "curves",
+        everywhere(steadier, operands=False),
+    ),
+    _claim(
+        "F30-stiff",
+        "Fig. 30",
+        "Variability over runs rises with stiffness",
+        "rises",
+        "curves",
+        everywhere(stiffer, operands=False),
+    ),
     _claim(
         "A94-edges",
         "A.9.4",
         "Boundaries are reconstructed first, interiors later",
         "edges ahead",
         "regions",
-        first_edges,
-        plot=left,
+        everywhere(first_edges, operands=False),
+        plot=drawn(left),
     ),
     _claim(
         "A94-variance",
@@ -246,7 +269,7 @@ CLAIMS = (
         "Between groups of activations the active share varies 573 times as much as within, at α = 40",
         "573; far above 1",
         "activations",
-        between,
+        over_setups(between, lambda rows: by_slope(rows, operands=False), 573.0),
     ),
     _claim(
         "F32",
@@ -254,8 +277,8 @@ CLAIMS = (
         "Success is predicted best by the high-pass indicator and log(α+1) × σ_max",
         "the two strongest",
         "kernels",
-        difficult,
-        plot=roc,
+        everywhere(difficult),
+        plot=drawn(roc),
     ),
     _claim(
         "F35-stiffness",
@@ -263,9 +286,12 @@ CLAIMS = (
         "A learned kernel acts like a stiffness 2 to 3 times the nominal one",
         "2 to 3",
         "joint",
-        amplified,
-        plot=effective,
-        choices=("effective stiffness: that of the fixed kernel with the same active share",),
+        everywhere(amplified, operands=False, printed=2.5),
+        plot=drawn(effective),
+        choices=(
+            *CHOICES,
+            "effective stiffness: that of the fixed kernel with the same active share",
+        ),
     ),
     _claim(
         "F35-independent",
@@ -273,7 +299,10 @@ CLAIMS = (
         "The deficit of active gates does not predict the gap of IoU over stiffness values",
         "r = 0.082, p = 0.82",
         "joint",
-        independent,
-        choices=("stiffness values from 7 on",),
+        everywhere(independent),
+        choices=(
+            *CHOICES,
+            "stiffness values from 7 on",
+        ),
     ),
 )

@@ -41,6 +41,7 @@ from netvitals.lab.studies.gate_density.reconstruction.problem import (
 )
 from netvitals.lab.studies.gate_density.reconstruction.variants import (
     ACTIVATIONS,
+    BOUNDED,
     Spread,
     Variant,
     landscape,
@@ -52,6 +53,7 @@ from netvitals.lab.studies.gate_density.reconstruction.variants import (
 
 __all__ = [
     "ACTIVATIONS",
+    "BOUNDED",
     "GATE_FLOOR",
     "KERNELS",
     "METHODS",

@@ -31,9 +31,9 @@ class Variant:
 
 
 def solve_activation(
-    problem: Reconstruction, x0: Tensor, name: str, *, iterations: int = 200, lr: float = 0.03
+    problem: Reconstruction, x0: Tensor, name: str, *, iterations: int = 200, lr: float = 0.03, unit: bool = True
 ) -> Variant:
-    """Adam in the box with another activation in the place of the sigmoid.
+    """Adam in the box with another activation in the place of the sigmoid; ``unit`` divides those that grow by α.
 
     >>> from netvitals.lab.studies.gate_density.reconstruction import kernel, target
     >>> p = Reconstruction(torch.ones(1).double(), kernel("identity"), target("stripes", 8, 2))
@@ -44,7 +44,7 @@ def solve_activation(
         raise ValueError(f"there is no activation {name!r} for this problem; there are {', '.join(ACTIVATIONS)}")
     f = activations.get(name)
     alpha = problem.alpha[:, None, None]
-    gain = torch.ones_like(alpha) if name in BOUNDED else 1 / alpha
+    gain = torch.ones_like(alpha) if name in BOUNDED or not unit else 1 / alpha
 
     def answer(z: Tensor) -> Tensor:
         return gain * f(alpha * (z - problem.c))
