@@ -37,14 +37,14 @@ def over_setups(
 
     Returns:
         The judge. Its verdict has the number and the facts of the first set-up that can tell, ``setups``, the ``span``
-        of the numbers, and how many agree with each choice.
+        of the numbers, and where some agree, how many with each choice.
 
     >>> from netvitals.lab.engine.verdict import decide
     >>> rows = [{"padding": p, "iou": v} for p, v in (("zero", 0.7), ("circular", 0.95))]
     >>> apart = lambda rows: {(f"{r['padding']} padding",): [r] for r in rows}
     >>> print(over_setups(lambda rows: decide(rows[0]["iou"] > 0.9, rows[0]["iou"], note="IoU"), apart)(rows))
     underspecified: 0.7; IoU; as printed in 1 of 2 set-ups; from 0.7 to 0.95 over the set-ups; as printed, by choice \
-zero padding 0 of 1, circular padding 1 of 1; numbers where it is so 0.95; numbers where it is not 0.7
+zero padding 0 of 1, circular padding 1 of 1; where it is so 0.95; where it is not 0.7
     """
 
     def judged(rows: Sequence[Row]) -> Verdict:
@@ -68,13 +68,15 @@ def _together(
     if not numbers:
         raise ValueError("a claim that is judged over set-ups needs a number in each, for the range")
     span = min(numbers.values()), max(numbers.values())
-    facts: dict[str, Fact] = {"as printed, by choice": by_choice(list(told), agreeing)} if len(told) > 1 else {}
-    where = {"so": agreeing, "not": [s for s in told if s not in agreeing]}
-    facts |= {f"numbers where it is {w}": sorted(numbers[s] for s in ss if s in numbers) for w, ss in where.items()}
+    facts: dict[str, Fact] = {}
+    if 0 < len(agreeing) < len(told):
+        facts["as printed, by choice"] = by_choice(list(told), agreeing)
+        facts["where it is so"] = _least_and_most([numbers[s] for s in agreeing if s in numbers])
+        facts["where it is not"] = _least_and_most([numbers[s] for s in told if s in numbers and s not in agreeing])
     if silent:
         why = next(iter(silent.values())).note
         facts[f"set-ups that cannot tell: {len(silent)}, the first because"] = why
-    facts = {name: fact for name, fact in facts.items() if fact != []} | dict(first.facts)
+    facts |= {f"in our set-up, {name}": fact for name, fact in first.facts.items()} if len(told) > 1 else first.facts
     depends = bool(agreeing) or (printed is not None and span[0] <= printed <= span[1])
     unseen = [v.power for v in told.values() if v.power is not None]
     none: Status = "not-reproduced" if unseen else "fails"
@@ -82,6 +84,12 @@ def _together(
     status: Status = "holds" if len(agreeing) == len(told) else mixed
     power = max(unseen) if status == "not-reproduced" else None
     return replace(first, status=status, power=power, setups=(len(agreeing), len(told)), span=span, facts=facts)
+
+
+def _least_and_most(values: Sequence[float]) -> str:
+    if not values:
+        return "no number"
+    return f"{min(values):.3g}" if min(values) == max(values) else f"{min(values):.3g} to {max(values):.3g}"
 
 
 def by_choice(told: Sequence[Setup], agreeing: Sequence[Setup]) -> str:

@@ -17,10 +17,12 @@ from netvitals.lab.studies.gate_density import reconstruction as rec
 from netvitals.lab.studies.gate_density.setups import (
     FEW,
     SETUPS,
+    STARTS,
     UNPRINTED,
     Open,
     configs_in,
     kernel_of,
+    learned_from,
     of_picture,
     problem_in,
 )
@@ -55,7 +57,7 @@ def trials(p: Compounding) -> list[Config]:
         for unit in (True, False)
         if unit or a not in rec.BOUNDED
     ]
-    out.append({**base, "check": "joint", "alphas": grid})
+    out += [{**base, "check": "joint", "alphas": grid, "start": start} for start in STARTS]
     out = configs_in(p.setups, out)
     shape = {"width": p.width, "side": p.side, "nets": min(p.seeds, 3)}
     out += [
@@ -121,11 +123,10 @@ def _activations(config: Mapping[str, Any]) -> list[Row]:
 
 
 def _joint(config: Mapping[str, Any]) -> list[Row]:
-    """The same problems with the kernel fixed, and with a kernel learned from a random start."""
+    """The same problems with the kernel fixed, and with a kernel that is learned too."""
     problem, x0, picture = problem_in(config)
     fixed = rec.solve(problem, x0, iterations=config["iterations"])
-    kernels = torch.stack([rec.kernel("random_norm", seed=i % config["seeds"]) for i in range(problem.batch)])
-    joint = rec.solve_joint(problem, x0, kernels, iterations=config["iterations"])
+    joint = rec.solve_joint(problem, x0, learned_from(config, problem), iterations=config["iterations"])
     return _rows(
         config,
         fixed_iou=fixed.iou,

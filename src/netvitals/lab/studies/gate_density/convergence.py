@@ -21,11 +21,13 @@ from netvitals.lab.studies.gate_density import reconstruction as rec
 from netvitals.lab.studies.gate_density.setups import (
     FEW,
     SETUPS,
+    STARTS,
     UNPRINTED,
     Open,
     configs_in,
     first,
     kernel_of,
+    learned_from,
     of_picture,
     problem_in,
     spectral_norm,
@@ -59,7 +61,7 @@ def trials(p: Convergence) -> list[Config]:
         if unit or a not in rec.BOUNDED
     ]
     out += [{**base, "check": "kernels", "kernel": k, "alphas": list(p.alphas)} for k in rec.KERNELS]
-    out.append({**base, "check": "joint", "alphas": list(p.alphas)})
+    out += [{**base, "check": "joint", "alphas": list(p.alphas), "start": start} for start in STARTS]
     regions = {"check": "regions", "alphas": [5.0, 20.0], "moments": list(p.moments)}
     alike: list[Config] = [{**base, **regions, "target": t} for t in ("checkerboard", "disc", "cross")]
     return configs_in(p.setups, out) + configs_in(p.setups, alike, blocks=False)
@@ -140,8 +142,7 @@ def joint(config: Config) -> list[Row]:
     """Active share and IoU with the kernel fixed and learned, and the learned kernel's norm over the fixed one's."""
     problem, x0, picture = problem_in(config)
     fixed = rec.solve(problem, x0, iterations=config["iterations"])
-    start = torch.stack([rec.kernel("random_norm", seed=i % config["seeds"]) for i in range(problem.batch)])
-    learned = rec.solve_joint(problem, x0, start, iterations=config["iterations"])
+    learned = rec.solve_joint(problem, x0, learned_from(config, problem), iterations=config["iterations"])
     assert learned.kernels is not None
     norm = torch.tensor([spectral_norm(k) for k in learned.kernels]) / spectral_norm(problem.kernels)
     return _rows(

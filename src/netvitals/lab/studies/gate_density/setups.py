@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from netvitals.lab.engine.judges import Setup, groups, over_setups
+from netvitals.lab.engine.judges import Setup, groups, over_setups, some
 from netvitals.lab.studies import Config, Plot, Row, Verdict
 from netvitals.lab.studies.gate_density import reconstruction as rec
 
@@ -32,6 +32,7 @@ SETUPS: tuple[Open, ...] = tuple(
     for padding, scale, (block, reachable) in product(("zero", "circular"), (1.0, 0.5), TARGETS)
 )
 FEW: tuple[Open, ...] = (SETUPS[0], SETUPS[-1])  # of the smoke scale
+STARTS = ("random", "fixed")  # what a learned kernel begins with
 OF_INPUT = {"iou": "iou_input", "fixed_iou": "fixed_input", "joint_iou": "joint_input"}  # columns that change places
 
 
@@ -65,6 +66,13 @@ def problem_in(config: Mapping[str, Any], **more: Any) -> tuple[rec.Reconstructi
         y = (alone.blur(picture[None])[0] > c).double()
     problem, keys = rec.grid(config["alphas"], config["seeds"], [kernel], y, c=c, padding=config["padding"], **more)
     return problem, problem.start(torch.tensor([seed for _, _, seed in keys])), picture
+
+
+def learned_from(config: Mapping[str, Any], problem: rec.Reconstruction) -> Tensor:
+    """The kernels that learning begins with, one a problem: random ones of unit norm, or the fixed one."""
+    if config["start"] == "fixed":
+        return problem.kernels.expand(problem.batch, 3, 3)
+    return torch.stack([rec.kernel("random_norm", seed=i % config["seeds"]) for i in range(problem.batch)])
 
 
 def spectral_norm(kernel: Tensor, side: int = 64) -> float:
@@ -115,6 +123,15 @@ def by_slope(rows: Sequence[Row], *, operands: bool = True) -> dict[Setup, list[
         (*setup, word): [r for r in mine if r["unit"] is unit or r["act"] in rec.BOUNDED]
         for setup, mine in apart(rows, operands=operands).items()
         for unit, word in ((True, "f(α(z − c))/α"), (False, "f(α(z − c))"))
+    }
+
+
+def by_start(rows: Sequence[Row], *, operands: bool = True) -> dict[Setup, list[Row]]:
+    """Set-ups of a learned kernel: it begins at random, or as the fixed one."""
+    return {
+        (*setup, f"{start} start of the kernel"): some(mine, start=start)
+        for setup, mine in apart(rows, operands=operands).items()
+        for start in STARTS
     }
 
 
