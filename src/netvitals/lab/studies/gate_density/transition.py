@@ -68,7 +68,7 @@ def trials(p: Transition) -> list[Config]:
     out: list[Config] = [{**base, "check": "transition", "alphas": grid, "seeds": p.seeds}]
     out += [{**base, "check": "oracle", "alphas": grid, "method": m} for m in ("adam", "oracle", "pgd")]
     out += [{**base, "check": "methods", "alphas": core, "seeds": min(p.few, 5), "method": m} for m in BEST]
-    out += [{**base, "check": "kernels", "alphas": grid, "kernel": k} for k in rec.KERNELS]
+    out += [{**base, "check": "kernels", "alphas": core, "kernel": k} for k in rec.KERNELS]
     out += [
         {**base, "check": "cutoff", "alphas": [10.0], "c": c, "method": m}
         for c in p.cutoffs
@@ -180,7 +180,7 @@ STUDIES = (
                 restarts=4,
                 setups=FEW,
             ),
-            "small": Transition(),
+            "small": Transition(seeds=8),
             "medium": Transition(few=16),
             "paper": Transition(few=20),
         },
