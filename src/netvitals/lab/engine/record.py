@@ -197,10 +197,10 @@ def _setups(standings: Sequence[Standing]) -> list[str]:
 
 def _row(standing: Standing, *, verdict: bool) -> str:
     claim, found = standing.claim, standing.verdict
-    rests = ", ".join((*("code has changed since",) * standing.stale, *basis(standing), claim.study))
+    rests = ", ".join((*("code has changed since",) * standing.stale, *basis(standing)))
     rests += f", {len(found.excluded)} excluded" if found.excluded else ""
     rests += f". Ours to choose: {'; '.join(claim.choices)}" if claim.choices else ""
-    again = f" `{claim.command}`"
+    again = f"{'. ' if rests else ''}Set-up: [{claim.study}](#{claim.study}). `{claim.command}`"
     cells = (
         claim.id.partition("/")[2],
         claim.statement + (f" ({claim.section})" if claim.section else ""),

@@ -18,6 +18,7 @@ from netvitals.lab.studies.gate_density.setups import (
     FEW,
     SETUPS,
     STARTS,
+    STIFFENED,
     UNPRINTED,
     Open,
     configs_in,
@@ -29,8 +30,15 @@ from netvitals.lab.studies.gate_density.setups import (
 from netvitals.lab.studies.gate_density.transition import GRID
 
 NETWORKS = ("resnet18", "vgg11")
-# of the deep networks the text leaves open the norm, where the sigmoid is centred, and the inputs
-DEEP_SETUPS = tuple(product(("none", "batch"), (0.5, 0.0), ("gaussian", "uniform")))
+# of deep networks the text leaves open the norm, the weights (which a norm undoes), the sigmoid's centre, the inputs
+DEEP_SETUPS = tuple(
+    (norm, weights, centre, inputs)
+    for (norm, weights), centre, inputs in product(
+        (("none", "He"), ("none", "default"), ("batch", "He")), (0.5, 0.0), ("gaussian", "uniform")
+    )
+)
+DEEP = ("norm", "weights", "centre", "inputs")
+DEFAULT = 6**-0.5  # deviation of torch's default weights, 1/√(3n), over He's, √(2/n)
 
 
 @dataclass(frozen=True)
@@ -44,7 +52,7 @@ class Compounding:
     side: int = 32
     draws: int = 20_000
     setups: tuple[Open, ...] = SETUPS
-    deep: tuple[tuple[str, float, str], ...] = DEEP_SETUPS
+    deep: tuple[tuple[str, str, float, str], ...] = DEEP_SETUPS
 
 
 def trials(p: Compounding) -> list[Config]:
@@ -52,18 +60,16 @@ def trials(p: Compounding) -> list[Config]:
     grid, few = list(p.alphas), list(p.few)
     out: list[Config] = [{**base, "check": "depth", "alphas": grid, "second": k} for k in ("sobel_x", "avg_blur")]
     out += [
-        {**base, "check": "activations", "alphas": few, "act": a, "seeds": min(p.seeds, 5), "unit": unit}
-        for a in rec.ACTIVATIONS
-        for unit in (True, False)
-        if unit or a not in rec.BOUNDED
+        {**base, "check": "activations", "alphas": few, "act": a, "seeds": min(p.seeds, 5), "way": way}
+        for a, way in STIFFENED
     ]
     out += [{**base, "check": "joint", "alphas": grid, "start": start} for start in STARTS]
     out = configs_in(p.setups, out)
     shape = {"width": p.width, "side": p.side, "nets": min(p.seeds, 3)}
     out += [
-        {"check": "deep", "network": n, "norm": norm, "centre": centre, "inputs": inputs, "alpha": a, **shape}
+        {"check": "deep", "network": n, **dict(zip(DEEP, setup)), "alpha": a, **shape}
         for n in NETWORKS
-        for norm, centre, inputs in p.deep
+        for setup in p.deep
         for a in (5.0, 10.0, 20.0, 40.0)
     ]
     out += [{"check": "gradient bound", "alpha": a, "draws": p.draws, "seed": 0} for a in (1.0, 5.0, 40.0)]
@@ -117,7 +123,7 @@ def _depth(config: Mapping[str, Any]) -> list[Row]:
 
 def _activations(config: Mapping[str, Any]) -> list[Row]:
     problem, x0, picture = problem_in(config)
-    found = rec.solve_activation(problem, x0, config["act"], iterations=config["iterations"], unit=config["unit"])
+    found = rec.solve_activation(problem, x0, config["act"], iterations=config["iterations"], way=config["way"])
     of_input = of_picture(found.x, picture)
     return _rows(config, iou=found.iou, iou_input=of_input, active=found.active, loss=found.loss)
 
@@ -151,6 +157,10 @@ def _deep(config: Mapping[str, Any]) -> list[Row]:
             width=config["width"],
             **more,
         )
+        if config["weights"] == "default":
+            with torch.no_grad():
+                for p in net.parameters():
+                    p.mul_(DEFAULT if p.ndim > 1 else 1.0)
         g = torch.Generator().manual_seed(seed)
         draw = torch.randn if config["inputs"] == "gaussian" else torch.rand
         report = gates.measure(
@@ -212,7 +222,7 @@ def _active_bound(config: Mapping[str, Any]) -> list[Row]:
 def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
     facts: dict[str, Any] = {}
     for r in rows:
-        if r["check"] == "deep" and (r["norm"], r["centre"], r["inputs"]) == DEEP_SETUPS[0]:
+        if r["check"] == "deep" and tuple(r[name] for name in DEEP) == DEEP_SETUPS[0]:
             facts[f"{r['network']}, α = {r['alpha']:g}"] = " ".join(f"{s:.2f}" for s in r["shares"])
     return facts
 
@@ -232,7 +242,7 @@ STUDIES = (
                 side=16,
                 draws=4000,
                 setups=FEW,
-                deep=DEEP_SETUPS[::7],
+                deep=DEEP_SETUPS[::4][:2],
             ),
             "small": Compounding(),
             "medium": Compounding(size=64, seeds=20, width=32),

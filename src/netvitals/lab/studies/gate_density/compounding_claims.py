@@ -13,20 +13,30 @@ from netvitals.lab.studies import Claim, Expected, Plot, Row, Series, Verdict, d
 from netvitals.lab.studies.gate_density import bound_judges as bounds
 from netvitals.lab.studies.gate_density import reconstruction as rec
 from netvitals.lab.studies.gate_density import transition_pictures as pictures
-from netvitals.lab.studies.gate_density.compounding import DEEP_SETUPS, NETWORKS
-from netvitals.lab.studies.gate_density.setups import CHOICES, by_slope, by_start, drawn, everywhere, first
+from netvitals.lab.studies.gate_density.compounding import DEEP, DEEP_SETUPS, NETWORKS
+from netvitals.lab.studies.gate_density.setups import (
+    CHOICES,
+    LEARNED,
+    STIFFNESS,
+    by_start,
+    by_way,
+    drawn,
+    everywhere,
+    first,
+)
 from netvitals.lab.studies.gate_density.transition import table
 
 STUDY = "gate-density-compounding"
 EXPONENT = -0.674  # of the rate of the depth law
-DEEP = "untrained networks of width 8 without and with batch norm, a sigmoid about ½ and 0, Gaussian and uniform inputs"
-SLOPES = "those that grow are divided by α, or not"
-LEARNED = "a learned kernel begins at random with unit norm, or as the fixed one, and has the picture's rate"
+NETS = (
+    "untrained networks of width 8: without norm with He's weights and with torch's default, and with batch norm",
+    "the sigmoid about ½ and 0; Gaussian and uniform inputs; the last third of the layers is late",
+)
 CHOICES_OF = {
     "depth": CHOICES,
     "joint": (*CHOICES, LEARNED),
-    "activations": (*CHOICES, SLOPES),
-    "deep": (DEEP,),
+    "activations": (*CHOICES, STIFFNESS),
+    "deep": NETS,
 }
 Judge = Callable[[Sequence[Row]], Verdict]
 SELF_GATED = ("gelu", "silu", "mish")
@@ -169,13 +179,13 @@ def _joint(rows: Sequence[Row]) -> Verdict:
 
 
 def _front(rows: Sequence[Row]) -> Verdict:
-    """Of both networks: the mean active share of the last six layers is above ½ at α = 10 and nearly none at 20."""
-    late = {(r["network"], r["alpha"]): float(np.mean(r["shares"][-6:])) for r in rows}
+    """Of both networks: the mean active share of the last third of the layers is above ½ at α = 10, about 0 at 20."""
+    late = {(r["network"], r["alpha"]): float(np.mean(r["shares"][-(r["layers"] // 3) :])) for r in rows}
     by = {n: [late[n, 10.0], late[n, 20.0]] for n in NETWORKS}
     return decide(
         all(soft > 0.5 and stiff < 0.02 for soft, stiff in by.values()),
         max(stiff for _, stiff in by.values()),
-        note="mean active share of the last six layers at α = 20, the larger of two untrained networks",
+        note="mean active share of the last third of the layers at α = 20, the larger of two untrained networks",
         facts={f"{n} at α = 10, 20": both for n, both in by.items()},
     )
 
@@ -190,10 +200,10 @@ def _deep_law(rows: Sequence[Row]) -> Verdict:
 
 
 def deep_setups(rows: Sequence[Row]) -> dict[Setup, list[Row]]:
-    """Set-ups of the deep networks: norm, centre of the sigmoid, inputs; both networks in each."""
+    """Set-ups of the deep networks: norm, weights, centre of the sigmoid, inputs; both networks in each."""
     return {
-        (f"norm {norm}", f"centre {centre:g}", f"{inputs} inputs"): mine
-        for (norm, centre, inputs), mine in groups(rows, "norm", "centre", "inputs").items()
+        (f"norm {norm}", f"{weights} weights", f"centre {centre:g}", f"{inputs} inputs"): mine
+        for (norm, weights, centre, inputs), mine in groups(rows, *DEEP).items()
     }
 
 
@@ -204,7 +214,7 @@ def _profiles(rows: Sequence[Row]) -> Plot:
         [
             Series(f"{r['network']}, α = {r['alpha']:g}", list(range(r["layers"])), r["shares"], line=True)
             for r in rows
-            if (r["norm"], r["centre"], r["inputs"]) == DEEP_SETUPS[0]
+            if tuple(r[name] for name in DEEP) == DEEP_SETUPS[0]
         ],
     )
 
@@ -295,15 +305,15 @@ CLAIMS = (
         "E27",
         "Six activations fall into three clusters: saturating, self-gated, ReLU",
         "k = 3",
-        over_setups(_three_clusters, by_slope),
+        over_setups(_three_clusters, by_way),
         "activations",
-        drawn(lambda rows: _by("active", "act")([r for r in rows if r["unit"]])),
+        drawn(lambda rows: _by("active", "act")([r for r in rows if r["way"] == "divided"])),
     ),
     _claim(
         "E27-self-gated",
         "GELU, SiLU and Mish keep more than 95 % of the pixels active at any stiffness",
         "> 0.95",
-        over_setups(_self_gated, by_slope),
+        over_setups(_self_gated, by_way),
         "activations",
     ),
     _claim(

@@ -22,6 +22,7 @@ from netvitals.lab.studies.gate_density.setups import (
     FEW,
     SETUPS,
     STARTS,
+    STIFFENED,
     UNPRINTED,
     Open,
     configs_in,
@@ -54,12 +55,7 @@ class Convergence:
 def trials(p: Convergence) -> list[Config]:
     base: Config = {"size": p.size, "seeds": p.seeds, "iterations": p.iterations}
     out = [{**base, "check": "curves", "method": m, "alphas": list(p.core)} for m in METHODS]
-    out += [
-        {**base, "check": "activations", "act": a, "alphas": [40.0], "unit": unit}
-        for a in rec.ACTIVATIONS
-        for unit in (True, False)
-        if unit or a not in rec.BOUNDED
-    ]
+    out += [{**base, "check": "activations", "act": a, "alphas": [40.0], "way": way} for a, way in STIFFENED]
     out += [{**base, "check": "kernels", "kernel": k, "alphas": list(p.alphas)} for k in rec.KERNELS]
     out += [{**base, "check": "joint", "alphas": list(p.alphas), "start": start} for start in STARTS]
     regions = {"check": "regions", "alphas": [5.0, 20.0], "moments": list(p.moments)}
@@ -125,7 +121,7 @@ def edges(y: Tensor) -> Tensor:
 
 def activations(config: Config) -> list[Row]:
     problem, x0, _ = problem_in(config)
-    found = rec.solve_activation(problem, x0, config["act"], iterations=config["iterations"], unit=config["unit"])
+    found = rec.solve_activation(problem, x0, config["act"], iterations=config["iterations"], way=config["way"])
     return _rows(config, active=found.active)
 
 

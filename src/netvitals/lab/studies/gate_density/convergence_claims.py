@@ -11,7 +11,16 @@ from netvitals.lab.engine.judges import Setup, compared, groups, matches, over_s
 from netvitals.lab.studies import Claim, Expected, Plot, Row, Series, Verdict, decide, not_run
 from netvitals.lab.studies.gate_density import reconstruction as rec
 from netvitals.lab.studies.gate_density.convergence import GROUPS, METHODS, NAME, table
-from netvitals.lab.studies.gate_density.setups import CHOICES, apart, by_slope, by_start, drawn, everywhere
+from netvitals.lab.studies.gate_density.setups import (
+    CHOICES,
+    LEARNED,
+    STIFFNESS,
+    apart,
+    by_start,
+    by_way,
+    drawn,
+    everywhere,
+)
 from netvitals.lab.studies.gate_density.transition import SUCCESS
 
 Judge = Callable[[Sequence[Row]], Verdict]
@@ -31,8 +40,12 @@ def faster(rows: Sequence[Row]) -> Verdict:
 
 
 def by_reading(rows: Sequence[Row]) -> dict[Setup, list[Row]]:
-    """Set-ups of Figure 30, and two readings of faster: a lower mean loss by the iteration, or a fall done sooner."""
-    readings = {"mean loss over the iterations": "mean", "iterations to 95 % of the fall": "settled"}
+    """Set-ups of Figure 30, and three readings of faster: a lower loss on the way or at the end, a fall done sooner."""
+    readings = {
+        "mean loss over the iterations": "mean",
+        "loss at the end": "final",
+        "iterations to 95 % of the fall": "settled",
+    }
     return {
         (*setup, word): [{**r, "cost": float(np.mean(r[column]))} for r in mine]
         for setup, mine in apart(rows, operands=False).items()
@@ -277,7 +290,8 @@ CLAIMS = (
         "Between groups of activations the active share varies 573 times as much as within, at α = 40",
         "573; far above 1",
         "activations",
-        over_setups(between, lambda rows: by_slope(rows, operands=False), 573.0),
+        over_setups(between, lambda rows: by_way(rows, operands=False), 573.0),
+        choices=(*CHOICES, STIFFNESS),
     ),
     _claim(
         "F32",
@@ -298,6 +312,7 @@ CLAIMS = (
         plot=drawn(lambda rows: effective(some(rows, check="joint", start="random"))),
         choices=(
             *CHOICES,
+            LEARNED,
             "effective stiffness: that of the fixed kernel with the same active share",
         ),
     ),
@@ -310,6 +325,7 @@ CLAIMS = (
         over_setups(independent, by_start),
         choices=(
             *CHOICES,
+            LEARNED,
             "stiffness values from 7 on",
         ),
     ),

@@ -25,6 +25,8 @@ CHOICES = (
     "of 8 as the input that made it; IoU of output and target, and there of input and picture too",
     "200 iterations, Adam at 0.03",
 )
+STIFFNESS = "stiffness enters the four activations that grow as f(α(z − c))/α, as f(α(z − c)), or not at all"
+LEARNED = "a learned kernel begins at random with unit norm, or as the fixed one, and has the picture's rate"
 TARGETS = ((8, False), (4, False), (8, True))  # period of the checkerboard, and whether it is the input
 Open = tuple[str, float, int, bool]  # padding, scale of Sobel, block, reachable
 SETUPS: tuple[Open, ...] = tuple(
@@ -32,6 +34,7 @@ SETUPS: tuple[Open, ...] = tuple(
     for padding, scale, (block, reachable) in product(("zero", "circular"), (1.0, 0.5), TARGETS)
 )
 FEW: tuple[Open, ...] = (SETUPS[0], SETUPS[-1])  # of the smoke scale
+STIFFENED = [(a, way) for a in rec.ACTIVATIONS for way in rec.WAYS if a not in rec.BOUNDED or way == "divided"]
 STARTS = ("random", "fixed")  # what a learned kernel begins with
 OF_INPUT = {"iou": "iou_input", "fixed_iou": "fixed_input", "joint_iou": "joint_input"}  # columns that change places
 
@@ -117,12 +120,12 @@ def _turned(row: Row) -> Row:
     return row | {output: row[of_input] for output, of_input in OF_INPUT.items() if output in row}
 
 
-def by_slope(rows: Sequence[Row], *, operands: bool = True) -> dict[Setup, list[Row]]:
-    """Set-ups of six activations: those that grow are divided by α, or not."""
+def by_way(rows: Sequence[Row], *, operands: bool = True) -> dict[Setup, list[Row]]:
+    """Set-ups of six activations: how stiffness enters those that grow."""
     return {
-        (*setup, word): [r for r in mine if r["unit"] is unit or r["act"] in rec.BOUNDED]
+        (*setup, f"stiffness as {word}"): [r for r in mine if r["way"] == way or r["act"] in rec.BOUNDED]
         for setup, mine in apart(rows, operands=operands).items()
-        for unit, word in ((True, "f(α(z − c))/α"), (False, "f(α(z − c))"))
+        for way, word in rec.WAYS.items()
     }
 
 

@@ -42,6 +42,7 @@ from netvitals.lab.studies.gate_density.reconstruction.problem import (
 from netvitals.lab.studies.gate_density.reconstruction.variants import (
     ACTIVATIONS,
     BOUNDED,
+    WAYS,
     Spread,
     Variant,
     landscape,
@@ -57,6 +58,7 @@ __all__ = [
     "GATE_FLOOR",
     "KERNELS",
     "METHODS",
+    "WAYS",
     "BoundCheck",
     "Clusters",
     "DepthLaw",
