@@ -129,7 +129,7 @@ def _descend(
     known = F.one_hot(shared[3].argmin(-1), shared[3].shape[-1]).double()  # only the true class has p − 1 < 0
     values = [x, guess] if name == "dlg" else [x]
     optimizer = torch.optim.Adam(values, lr=0.05)
-    size = sum(t.flatten(1).square().sum(1) for t in shared)
+    size = torch.stack([t.flatten(1).square().sum(1) for t in shared]).sum(0)
     objective = torch.empty(0)
     for t in range(iterations):
         for group in optimizer.param_groups:

@@ -115,8 +115,8 @@ CLAIMS = (
     ),
     _claim(
         "E25-reversal",
-        "Between stiffness 10 and 25 the oracle ends below projected gradient",
-        Expected(direction="oracle < PGD on 10–25"),
+        "Between stiffness 10 and 25 the oracle ends below projected gradient, and above 30 no more",
+        Expected(direction="oracle < PGD on 10–25 only"),
         transition_judges.reversal,
         "oracle",
     ),
