@@ -40,7 +40,7 @@ def test_all_some_or_none_of_the_set_ups_agree(numbers, printed, universal, stat
     assert verdict.status == status, str(verdict)
     assert verdict.setups == (sum(v > 0.9 for v in numbers), 2) and verdict.span == (min(numbers), max(numbers))
     assert (verdict.measured, verdict.uncertainty, verdict.note) == (numbers[0], 0.01, "IoU")  # of the first
-    assert verdict.facts["in our set-up, seen"] == numbers[0]
+    assert verdict.facts["in our set-up"] == f"seen {numbers[0]}"
     assert ("as printed, by choice" in verdict.facts) == (0 < verdict.setups[0] < 2)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from netvitals.lab.engine.study import Row
-from netvitals.lab.engine.verdict import Fact, Status, Verdict, not_judged
+from netvitals.lab.engine.verdict import Fact, Status, Verdict, not_judged, worded
 
 Judge = Callable[[Sequence[Row]], Verdict]
 TOLD = ("holds", "fails", "not-reproduced")  # the others cannot tell
@@ -76,7 +76,8 @@ def _together(
     if silent:
         why = next(iter(silent.values())).note
         facts[f"set-ups that cannot tell: {len(silent)}, the first because"] = why
-    facts |= {f"in our set-up, {name}": fact for name, fact in first.facts.items()} if len(told) > 1 else first.facts
+    if first.facts:
+        facts["in our set-up"] = ", ".join(f"{name} {worded(fact)}" for name, fact in first.facts.items())
     depends = bool(agreeing) or (printed is not None and span[0] <= printed <= span[1])
     unseen = [v.power for v in told.values() if v.power is not None]
     none: Status = "not-reproduced" if unseen else "fails"

@@ -38,6 +38,11 @@ CHOICES_OF = {
     "activations": (*CHOICES, STIFFNESS),
     "deep": NETS,
 }
+QUESTIONS = {
+    "E27": "How does stiffness enter GELU, SiLU, Mish and ReLU?",
+    "E30": "Does IoU compare the input with the picture that made the target? There, and hardly elsewhere, it is so.",
+    "E31": "Did the deep networks have the default weights of their library, and no norm?",
+}
 Judge = Callable[[Sequence[Row]], Verdict]
 SELF_GATED = ("gelu", "silu", "mish")
 TABLE_8 = {16.0: 0.031, 20.0: 0.029, 25.0: 0.026, 40.0: 0.017, 60.0: 0.012}  # c by stiffness
@@ -102,7 +107,7 @@ def _law(rows: Sequence[Row]) -> Verdict:
 def _law_anywhere(rows: Sequence[Row]) -> Verdict:
     """The exponent in every set-up; how sure its fit is, in ours."""
     found = everywhere(_law, operands=False, printed=EXPONENT)(rows)
-    return replace(found, facts={**found.facts, "in our set-up, R² over resampled seeds": _bootstrapped(first(rows))})
+    return replace(found, facts={**found.facts, "its R² over resampled seeds": _bootstrapped(first(rows))})
 
 
 def _independence(rows: Sequence[Row]) -> Verdict:
@@ -251,6 +256,7 @@ def _claim(
         plot=plot,
         universal=universal,
         choices=CHOICES_OF.get(check, ()),
+        question=QUESTIONS.get(name, ""),
     )
 
 
