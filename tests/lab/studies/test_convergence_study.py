@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from netvitals.lab import studies
+from netvitals.lab.studies.gate_density import compounding, deep_claims, setups
 from netvitals.lab.studies.gate_density import convergence as study
 from netvitals.lab.studies.gate_density import convergence_claims as claims
 from netvitals.lab.studies.gate_density import reconstruction as rec
-from netvitals.lab.studies.gate_density import setups
 
 
 def test_edges_touch_both_kinds_and_norms_are_those_of_the_matrix():
@@ -96,3 +96,20 @@ def test_smoke_run_judges_every_claim_and_draws(tmp_path):
     for claim in claims.CLAIMS:
         if claim.plot is not None:
             assert "<svg" in claim.plot(run.rows).svg()
+
+
+@pytest.mark.parametrize(
+    ("late", "status"), [((1.0, 0.0), "holds"), ((0.4, 0.0), "fails"), ((1.0, 0.3), "fails"), ((0.5, 0.02), "fails")]
+)
+def test_late_layers_of_both_networks_open_and_shut(late, status):
+    rows = [
+        {"network": n, "alpha": a, "layers": 9, "shares": [0.9] * 6 + [v] * 3, "weights": "He", "norm": "none"}
+        | {"centre": c, "inputs": "gaussian", "r2": 0.6 if c else 0.4, "rate": 0.02}
+        for n in compounding.NETWORKS
+        for a, v in zip((10.0, 20.0), late)
+        for c in (0.5, 0.0)
+    ]
+    assert deep_claims._front([r for r in rows if r["centre"]]).status == status
+    whole = deep_claims.CLAIMS[1].judge(rows)
+    assert whole.setups == (1, 2) and "centre 0.5 1 of 1" in whole.facts["as printed, by choice"]
+    assert deep_claims._deep_law([{**r, "r2": None} for r in rows]).status == "not-run"

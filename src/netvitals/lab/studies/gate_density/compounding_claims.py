@@ -8,12 +8,11 @@ from dataclasses import replace
 import numpy as np
 
 from netvitals import stats
-from netvitals.lab.engine.judges import Setup, groups, matches, over_setups, some
+from netvitals.lab.engine.judges import matches, over_setups, some
 from netvitals.lab.studies import Claim, Expected, Plot, Row, Series, Verdict, decide, not_run
 from netvitals.lab.studies.gate_density import bound_judges as bounds
 from netvitals.lab.studies.gate_density import reconstruction as rec
 from netvitals.lab.studies.gate_density import transition_pictures as pictures
-from netvitals.lab.studies.gate_density.compounding import DEEP, DEEP_SETUPS, NETWORKS
 from netvitals.lab.studies.gate_density.setups import (
     CHOICES,
     LEARNED,
@@ -28,20 +27,14 @@ from netvitals.lab.studies.gate_density.transition import table
 
 STUDY = "gate-density-compounding"
 EXPONENT = -0.674  # of the rate of the depth law
-NETS = (
-    "untrained networks of width 8: without norm with He's weights and with torch's default, and with batch norm",
-    "the sigmoid about ½ and 0; Gaussian and uniform inputs; the last third of the layers is late",
-)
 CHOICES_OF = {
     "depth": CHOICES,
     "joint": (*CHOICES, LEARNED),
     "activations": (*CHOICES, STIFFNESS),
-    "deep": NETS,
 }
 QUESTIONS = {
     "E27": "How does stiffness enter GELU, SiLU, Mish and ReLU?",
     "E30": "Does IoU compare the input with the picture that made the target? There, and hardly elsewhere, it is so.",
-    "E31": "Did the deep networks have the default weights of their library, and no norm?",
 }
 Judge = Callable[[Sequence[Row]], Verdict]
 SELF_GATED = ("gelu", "silu", "mish")
@@ -183,47 +176,6 @@ def _joint(rows: Sequence[Row]) -> Verdict:
     )
 
 
-def _front(rows: Sequence[Row]) -> Verdict:
-    """Of both networks: the mean active share of the last third of the layers is above ½ at α = 10, about 0 at 20."""
-    late = {(r["network"], r["alpha"]): float(np.mean(r["shares"][-(r["layers"] // 3) :])) for r in rows}
-    by = {n: [late[n, 10.0], late[n, 20.0]] for n in NETWORKS}
-    return decide(
-        all(soft > 0.5 and stiff < 0.02 for soft, stiff in by.values()),
-        max(stiff for _, stiff in by.values()),
-        note="mean active share of the last third of the layers at α = 20, the larger of two untrained networks",
-        facts={f"{n} at α = 10, 20": both for n, both in by.items()},
-    )
-
-
-def _deep_law(rows: Sequence[Row]) -> Verdict:
-    stiff = [r for r in rows if r["alpha"] >= 20]
-    good = {f"{r['network']}, α = {r['alpha']:g}: R², c": [r["r2"], r["rate"]] for r in stiff if r["r2"] is not None}
-    if len(good) < len(stiff):
-        return not_run(f"{len(stiff) - len(good)} of {len(stiff)} profiles are constant: there is nothing to fit")
-    worst = min(r2 for r2, _ in good.values())
-    return decide(worst > 0.5, worst, note="smallest R² of F₁/(1 + cα)^l; the paper .615 to .837", facts=good)
-
-
-def deep_setups(rows: Sequence[Row]) -> dict[Setup, list[Row]]:
-    """Set-ups of the deep networks: norm, weights, centre of the sigmoid, inputs; both networks in each."""
-    return {
-        (f"norm {norm}", f"{weights} weights", f"centre {centre:g}", f"{inputs} inputs"): mine
-        for (norm, weights, centre, inputs), mine in groups(rows, *DEEP).items()
-    }
-
-
-def _profiles(rows: Sequence[Row]) -> Plot:
-    return Plot(
-        "layer",
-        "active share",
-        [
-            Series(f"{r['network']}, α = {r['alpha']:g}", list(range(r["layers"])), r["shares"], line=True)
-            for r in rows
-            if tuple(r[name] for name in DEEP) == DEEP_SETUPS[0]
-        ],
-    )
-
-
 def _by(column: str, key: str) -> Callable[[Sequence[Row]], Plot]:
     def plot(rows: Sequence[Row]) -> Plot:
         series = []
@@ -336,20 +288,5 @@ CLAIMS = (
         over_setups(_joint, by_start),
         "joint",
         drawn(lambda rows: pictures.learned(some(rows, start="random"))),
-    ),
-    _claim(
-        "E31",
-        "Deep networks of stiff sigmoids: late layers open at stiffness 10, shut at 20",
-        "late layers > 0.5, then < 0.02",
-        over_setups(_front, deep_setups),
-        "deep",
-        _profiles,
-    ),
-    _claim(
-        "E31-law",
-        "From stiffness 20 on the depth law fits deep networks",
-        "R² > 0.5",
-        over_setups(_deep_law, deep_setups),
-        "deep",
     ),
 )
