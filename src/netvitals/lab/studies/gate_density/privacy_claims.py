@@ -105,8 +105,12 @@ def privacy(rows: Sequence[Row]) -> Verdict:
         "closed form: largest squared error": max(column(certain, "error")),
         **still,
     }
-    text = "the attacks have converged" if not still else "the attacks have not converged: more iterations recover more"
-    sure = "that the gradients hold the picture at every stiffness is sure: least squares find it"
+    text = (
+        "the attacks have converged"
+        if not still
+        else "the attacks have not converged: shares still change with the budget"
+    )
+    sure = "sure is that the gradients hold the picture at every stiffness, for the closed form finds it"
     return replace(found, note=f"{found.note}; {text}; {sure}", facts=facts | dict(found.facts))
 
 
