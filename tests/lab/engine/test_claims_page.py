@@ -61,7 +61,7 @@ def test_a_claim_stands_by_the_largest_scale_that_gave_a_verdict(tmp_path):
         first, second, third = standings([claim(), claim("toy/C2"), claim("toy/C3")], results)
     assert (first.verdict.status, first.verdict.scale, first.stale) == ("holds", "small", False)
     assert second.stale
-    assert (third.verdict.status, third.verdict.note) == ("not-run", "not run yet: netvitals reproduce activations")
+    assert (third.verdict.status, third.verdict.note) == ("not-run", "not run yet: netvitals reproduce --claim toy/C3")
 
 
 def page_of(*verdicts):
@@ -236,16 +236,16 @@ def test_the_record_is_a_report_with_one_line_a_claim(tmp_path):
         "Set-ups, and what more would cost",
     ]
     assert "### activations" in text and "- `small`: thetas = 0.001, 0.005, 0.01, 0.05, 0.1; points = 1001" in text
-    assert "- `medium`: as `small`: roots and integrals" in text
+    assert "- `medium`: as small: roots and integrals" in text
     rows = [re.sub(r", commit \w+\+?", "", line) for line in text.splitlines() if line.startswith("| C")]
     assert rows[0] == (
-        r"| C1 | a \< b & c (§1) | 0.5 ± 0.1 | 0.51 — a\|b and \*so\* on | 4 trials, 3 seeds, scale small, under 1 s, "
-        "activations `netvitals reproduce --claim toy/C1` |"
+        r"| C1 | a \< b & c (§1) | 0.5 ± 0.1 | 0.51 — a\|b and \*so\* on | 4 trials, 3 seeds, scale small, under 1 s. "
+        "Set-up: [activations](#activations). `netvitals reproduce --claim toy/C1` |"
     )
-    again = "activations `netvitals reproduce --claim toy/C2` |"
-    assert rows[1].endswith(f"| 0.9 | code has changed since, 1 trial, scale smoke, under 1 s, {again}")
+    again = "Set-up: [activations](#activations). `netvitals reproduce --claim toy/C2` |"
+    assert rows[1].endswith(f"| 0.9 | code has changed since, 1 trial, scale smoke, under 1 s. {again}")
     assert "an effect of 0.2 would have been seen | not reproduced at this scale |" in rows[2]
-    assert "| needs data | activations `netvitals reproduce --claim tiny/C1` |" in first.read_text()
+    assert f"| needs data | {again.replace('toy/C2', 'tiny/C1')}" in first.read_text()
     with pytest.raises(ValueError, match=r"toy\.md is a file"):
         lab.write_record([held], second)
 

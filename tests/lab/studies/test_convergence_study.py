@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from netvitals.lab import studies
+from netvitals.lab.studies.gate_density import compounding, deep_claims, setups
 from netvitals.lab.studies.gate_density import convergence as study
 from netvitals.lab.studies.gate_density import convergence_claims as claims
 from netvitals.lab.studies.gate_density import reconstruction as rec
@@ -17,13 +18,14 @@ def test_edges_touch_both_kinds_and_norms_are_those_of_the_matrix():
     k = rec.kernel("sobel_x")
     problem, _ = rec.grid([1.0], 1, [k], rec.target("stripes", 16, 4), padding="circular")
     dense = float(torch.linalg.matrix_norm(rec.dense_operator(problem), 2))
-    assert study.spectral_norm(k, 16) == pytest.approx(dense, rel=1e-6)
+    assert setups.spectral_norm(k, 16) == pytest.approx(dense, rel=1e-6)
 
 
 def test_the_curve_of_a_run_begins_at_its_start_and_ends_at_its_loss():
     config = {"check": "curves", "method": "pgd", "size": 12, "seeds": 2, "iterations": 30, "alphas": [2.0, 20.0]}
+    config |= {"padding": "zero", "scale": 1.0, "block": 4, "reachable": False}
     rows = study.trial(config)
-    problem, x0 = study._problem(config)
+    problem, x0, _ = setups.problem_in(config)
     start = problem.loss(problem.forward(x0)).double().reshape(2, 2)
     for i, row in enumerate(rows):
         assert row["mean"][0] == pytest.approx(float(start[i].mean())) and row["at"][0] == 0 and row["at"][-1] == 30
@@ -53,6 +55,39 @@ def test_judges_tell_edges_first_and_groups_apart():
     assert claims.between(make(within)).status == "holds" and claims.between(make(4 * within)).status == "fails"
 
 
+def test_a_reachable_target_is_made_by_its_picture_and_an_input_is_held_against_it():
+    base = {"size": 16, "seeds": 1, "alphas": [50.0], "padding": "circular", "scale": 0.5, "block": 4}
+    plain, _, picture = setups.problem_in({**base, "reachable": False})
+    assert torch.equal(plain.y, picture) and torch.equal(picture, rec.target("checkerboard", 16, 4))
+    made, _, same = setups.problem_in({**base, "reachable": True})
+    assert torch.equal(same, picture) and not torch.equal(made.y, picture)
+    assert float(made.iou(made.forward(picture[None]))) == 1.0 and float(setups.of_picture(picture[None], picture)) == 1
+    assert torch.equal(made.kernels, rec.kernel("sobel_x", 0.5))  # the scale is Sobel's alone
+    assert torch.equal(setups.kernel_of(base, "laplacian"), rec.kernel("laplacian"))
+    assert torch.equal(setups.learned_from({"start": "fixed"}, made)[0], made.kernels)
+    assert float(setups.learned_from({"start": "random", "seeds": 1}, made).norm()) == pytest.approx(1)
+
+
+def test_every_set_up_is_asked_and_both_readings():
+    assert len(setups.SETUPS) == len(set(setups.SETUPS)) == 12
+    configs = setups.configs_in(setups.SETUPS, [{"check": "a"}, {"check": "b"}])
+    assert len(configs) == 24 and len(setups.configs_in(setups.SETUPS, [{"check": "a"}], blocks=False)) == 8
+    rows = [{**c, "iou": [1.0], "iou_input": [0.5], "act": "gelu", "way": w} for c in configs for w in rec.WAYS]
+    assert len(setups.apart(rows)) == 16 and len(setups.apart(rows, operands=False)) == 12
+    assert len(setups.by_way(rows)) == 48 and all(len(mine) == 2 for mine in setups.by_way(rows).values())
+    assert len(setups.STIFFENED) == 2 + 3 * 4  # sigmoid and tanh have one way
+    joint = [{**c, "start": s} for c in configs for s in setups.STARTS]
+    assert len(setups.by_start(joint, operands=False)) == 24
+    curve = {"alpha": 1.0, "settled": [3], "final": [1.0]}
+    fast = [
+        {**c, **curve, "method": m, "mean": [1.0 if m == "adam" else 2.0]} for c in configs[:1] for m in study.METHODS
+    ]
+    found = {setup[-1]: claims.faster(mine).status for setup, mine in claims.by_reading(fast).items()}
+    assert (
+        found.pop("mean loss over the iterations") == "holds" and set(found.values()) == {"fails"} and len(found) == 2
+    )
+
+
 @pytest.mark.slow
 def test_smoke_run_judges_every_claim_and_draws(tmp_path):
     run = studies.run(study.NAME, "smoke", engine="inline", results=tmp_path / "results.sqlite", progress=False)
@@ -61,3 +96,20 @@ def test_smoke_run_judges_every_claim_and_draws(tmp_path):
     for claim in claims.CLAIMS:
         if claim.plot is not None:
             assert "<svg" in claim.plot(run.rows).svg()
+
+
+@pytest.mark.parametrize(
+    ("late", "status"), [((1.0, 0.0), "holds"), ((0.4, 0.0), "fails"), ((1.0, 0.3), "fails"), ((0.5, 0.02), "fails")]
+)
+def test_late_layers_of_both_networks_open_and_shut(late, status):
+    rows = [
+        {"network": n, "alpha": a, "layers": 9, "shares": [0.9] * 6 + [v] * 3, "weights": "He", "norm": "none"}
+        | {"centre": c, "inputs": "gaussian", "r2": 0.6 if c else 0.4, "rate": 0.02}
+        for n in compounding.NETWORKS
+        for a, v in zip((10.0, 20.0), late)
+        for c in (0.5, 0.0)
+    ]
+    assert deep_claims._front([r for r in rows if r["centre"]]).status == status
+    whole = deep_claims.CLAIMS[1].judge(rows)
+    assert whole.setups == (1, 2) and "centre 0.5 1 of 1" in whole.facts["as printed, by choice"]
+    assert deep_claims._deep_law([{**r, "r2": None} for r in rows]).status == "not-run"

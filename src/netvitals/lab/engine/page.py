@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from netvitals.lab.engine.progress import duration
+from netvitals.lab.engine.setting import INTRO, Setting, settings_of
 from netvitals.lab.engine.standing import Standing, plot_of
 from netvitals.lab.engine.store import Results
 from netvitals.lab.engine.verdict import JUDGED, LABELS, MEANINGS, STATUSES, Status
@@ -61,6 +62,7 @@ class ClaimRow:
     choices: Sequence[str]  # of ours, where the paper leaves them open
     question: str  # to the authors
     command: str  # that makes the verdict again
+    study: str  # whose set-up it rests on
     excluded: Sequence[tuple[str, str]]
     stale: bool
     recorded: bool
@@ -94,6 +96,8 @@ class ClaimsModel:
     papers: Sequence[str]
     groups: Sequence[ClaimGroup]
     questions: Sequence[tuple[str, str]]  # claim, what we would ask
+    settings: Sequence[Setting]  # of the studies, as they were run
+    rests_on: str  # what these are
 
 
 def write_page(standings: Sequence[Standing], path: str | os.PathLike[str], results: Results | None = None) -> Path:
@@ -121,6 +125,8 @@ def render_page(standings: Sequence[Standing], results: Results | None = None) -
         papers=papers,
         groups=_groups(rows, _heading if alone else _section),
         questions=[(row.id, row.question) for row in rows if row.question],
+        settings=settings_of(standings),
+        rests_on=INTRO,
     )
     return render_html("claims.html.j2", model, styles=("claims.css",), script="claims.js", folder=TEMPLATES)
 
@@ -198,6 +204,7 @@ def _row(standing: Standing, results: Results | None) -> ClaimRow:
         choices=claim.choices,
         question=claim.question,
         command=claim.command,
+        study=claim.study,
         excluded=verdict.excluded,
         stale=standing.stale,
         recorded=standing.recorded,

@@ -13,13 +13,13 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from netvitals.lab.engine.page import HEADINGS, OURS, basis
-from netvitals.lab.engine.registry import find_study
+from netvitals.lab.engine.setting import INTRO, settings_of
 from netvitals.lab.engine.standing import Standing, plot_of, recorded_verdicts
 from netvitals.lab.engine.store import Results
 from netvitals.lab.engine.study import SCALES
@@ -35,6 +35,7 @@ KEPT = (
     "power",
     "power_in",
     "span",
+    "setups",
     "correction",
 )  # of a verdict, in the record
 
@@ -138,7 +139,7 @@ def _stated(standing: Standing) -> dict[str, Any]:
 
 def _plain_words(standing: Standing) -> str:
     """Note and facts; what the status brings is kept in fields of its own."""
-    return replace(standing.verdict, status="holds", correction="", power=None, span=None).words
+    return replace(standing.verdict, status="holds", correction="", power=None, span=None, setups=None).words
 
 
 def render_record(standings: Sequence[Standing], pictures: dict[str, str] | None = None) -> str:
@@ -185,41 +186,21 @@ def render_record(standings: Sequence[Standing], pictures: dict[str, str] | None
 
 
 def _setups(standings: Sequence[Standing]) -> list[str]:
-    """What we chose for every study among the standings: its parameters, what is smaller, what was not printed."""
-    used: dict[str, set[str]] = {}
-    for standing in standings:
-        used.setdefault(standing.claim.study, set()).add(standing.verdict.scale)
+    """What we chose for every study among the standings."""
     lines: list[str] = []
-    for name in sorted(used):
-        try:
-            study = find_study(name)
-        except LookupError:  # a study of somebody else, given to the record by hand
-            continue
-        lines += [f"### {name}", "", _cell(study.title), ""]
-        for scale in (s for s in SCALES if s in used[name]):
-            chosen = (f"{f.name} = {_value(getattr(study.scales[scale], f.name))}" for f in fields(study.scales[scale]))
-            lines.append(f"- `{scale}`: {_cell('; '.join(chosen))}")
-        lines += [f"- smaller than in the paper: {_cell(study.reduced)}"] if study.reduced else []
-        lines += [f"- not printed in the paper: {_cell(study.unprinted)}"] if study.unprinted else []
-        larger = f"as `small`: {study.settled}" if study.settled else str(study.resources or "not declared")
-        lines += [f"- `medium`: {larger}", ""]
-    intro = (
-        "What every verdict rests on besides the choices in its own row: the parameters that its study was run with, "
-        "and what a larger run takes."
-    )
-    return [f"## {SETUPS}", "", intro, "", *lines] if lines else []
-
-
-def _value(value: Any) -> str:
-    return ", ".join(map(_value, value)) if isinstance(value, tuple | list) else str(value)
+    for setting in settings_of(standings):
+        lines += [f"### {setting.study}", "", _cell(setting.title), ""]
+        lines += [f"- {f'`{what}`' if what in SCALES else what}: {_cell(words)}" for what, words in setting.lines]
+        lines.append("")
+    return [f"## {SETUPS}", "", INTRO, "", *lines] if lines else []
 
 
 def _row(standing: Standing, *, verdict: bool) -> str:
     claim, found = standing.claim, standing.verdict
-    rests = ", ".join((*("code has changed since",) * standing.stale, *basis(standing), claim.study))
+    rests = ", ".join((*("code has changed since",) * standing.stale, *basis(standing)))
     rests += f", {len(found.excluded)} excluded" if found.excluded else ""
     rests += f". Ours to choose: {'; '.join(claim.choices)}" if claim.choices else ""
-    again = f" `{claim.command}`"
+    again = f"{'. ' if rests else ''}Set-up: [{claim.study}](#{claim.study}). `{claim.command}`"
     cells = (
         claim.id.partition("/")[2],
         claim.statement + (f" ({claim.section})" if claim.section else ""),

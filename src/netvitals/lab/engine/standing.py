@@ -13,6 +13,7 @@ from typing import Any
 from netvitals.lab.engine.claim import Claim
 from netvitals.lab.engine.judging import fair, rows_of
 from netvitals.lab.engine.registry import find_study
+from netvitals.lab.engine.setting import awaited
 from netvitals.lab.engine.store import Results, StoredVerdict
 from netvitals.lab.engine.study import SCALES, Row, trial_key
 from netvitals.lab.engine.verdict import Verdict, not_run
@@ -91,7 +92,7 @@ def recorded_verdicts() -> dict[str, Verdict]:
 
 def _standing(claim: Claim, kept: list[StoredVerdict]) -> Standing:
     if not kept:
-        return Standing(claim, not_run(f"not run yet: netvitals reproduce {claim.study}"))
+        return Standing(claim, not_run(awaited(claim)))
     best = max(kept, key=lambda s: (s.verdict.status != "not-run", SCALES.index(s.scale)))
     return Standing(claim, best.verdict, best.judged, best.code != code_version(find_study(claim.study)))
 

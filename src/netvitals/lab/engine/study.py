@@ -55,7 +55,7 @@ class Study:
         reduced: how it is smaller than the paper's own experiment below the ``paper`` scale; a claim that does not come
             out is then *not reproduced at this scale*, and not refuted.
         unprinted: what of the set-up the paper does not print; a claim that does not come out in ours then cannot be
-            judged.
+            judged, unless it was asked in eight or more of those that the text admits (``judges.over_setups``).
         resources: what the ``medium`` scale takes; given if and only if it has one of its own.
         settled: why more of the same tells nothing more: ``medium`` is then ``small``.
         ready: parameters → why the study cannot run here (``"needs CIFAR-10 in …"``), or an empty string.

@@ -22,7 +22,7 @@ LABELS: dict[Status, str] = {
 }
 MEANINGS: dict[Status, str] = {
     "holds": "as the paper says, within its own tolerance",
-    "fails": "measured with enough power, in the paper's own terms, and not so",
+    "fails": "measured with enough power, in the paper's own terms or in every set-up that its text admits, and not so",
     "erratum": "the statement is wrong, and the corrected one was checked",
     "not-reproduced": "not seen at the size that was run here; the verdict says which effect would have been seen",
     "underspecified": "true in some of the set-ups that the paper's text admits and not in others",
@@ -57,6 +57,7 @@ class Verdict:
     power_in: str = ""  # its unit, where that is not the one of ``measured``
     interval: tuple[float, float] | None = None  # 95 % of what was measured
     span: tuple[float, float] | None = None  # least and most over the set-ups that the paper admits
+    setups: tuple[int, int] | None = None  # in how many of the set-ups that the paper admits it is as printed
     commit: str = ""  # of the code that was run, where it is known
     data: tuple[str, ...] = ()  # names of the data behind it, where its trials name any
 
@@ -105,10 +106,13 @@ class Verdict:
         'share of zeros; before 0.25; by layer 0.4, 0.6'
         >>> underspecified((0.1, 0.9), note="IoU by kernel").words
         'IoU by kernel; from 0.1 to 0.9 over the set-ups'
+        >>> fails(0.2, note="IoU", setups=(0, 24)).words
+        'IoU; as printed in 0 of 24 set-ups'
         """
         brought = (
             f"right is: {self.correction}" if self.correction and self.correction != self.note else "",
             f"{_effect(self.power, self.power_in)} would have been seen" if self.power is not None else "",
+            f"as printed in {self.setups[0]} of {self.setups[1]} set-ups" if self.setups else "",
             f"from {self.span[0]:.3g} to {self.span[1]:.3g} over the set-ups" if self.span else "",
         )
         facts = (f"{name} {worded(fact)}" for name, fact in self.facts.items())
@@ -139,6 +143,8 @@ class Verdict:
         for name in ("interval", "span"):
             if values.get(name) is not None:
                 values[name] = (float(values[name][0]), float(values[name][1]))
+        if values.get("setups") is not None:
+            values["setups"] = (int(values["setups"][0]), int(values["setups"][1]))
         return cls(**values)
 
 

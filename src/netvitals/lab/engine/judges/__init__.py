@@ -3,9 +3,11 @@
 from netvitals.lab.engine.judges.combinators import agree, all_near, at_most, corrected, near, sign_of, slope_of
 from netvitals.lab.engine.judges.comparing import Difference, compared, difference, paired
 from netvitals.lab.engine.judges.rows import column, frame, groups, largest_gap, matches, means, one, some
+from netvitals.lab.engine.judges.setups import Setup, over_setups
 
 __all__ = [
     "Difference",
+    "Setup",
     "agree",
     "all_near",
     "at_most",
@@ -20,6 +22,7 @@ __all__ = [
     "means",
     "near",
     "one",
+    "over_setups",
     "paired",
     "sign_of",
     "slope_of",

@@ -32,24 +32,19 @@ class Necks:
     epochs: int = 0
     exact: bool = True
     seeds: tuple[int, ...] = SEEDS
+    wide: tuple[int, ...] = ()  # cells of Tables 3 and N.1 at the start: base width 512, a hundred probes
 
 
 def trials(p: Necks) -> list[Config]:
+    own = {"base": p.base, "samples": p.samples, "epochs": p.epochs, "exact": p.exact}
+    wide = {"base": 512, "samples": 64, "epochs": 0, "exact": False}
+    shapes = [(own, p.depths, p.necks), (wide, (6, 8), p.wide)]
     return [
-        {
-            "neck": n,
-            "depth": depth,
-            "base": p.base,
-            "samples": p.samples,
-            "classes": p.classes,
-            "data": p.data,
-            "epochs": p.epochs,
-            "exact": p.exact,
-            "seed": s,
-        }
+        {"neck": n, "depth": depth, "classes": p.classes, "data": p.data, "seed": s, **shape}
+        for shape, depths, necks in shapes
         for s in p.seeds
-        for depth in p.depths
-        for n in p.necks
+        for depth in depths
+        for n in necks
     ]
 
 
@@ -100,7 +95,7 @@ STUDIES = (
         title="What does one narrow layer do to the curvature across it?",
         scales={
             "smoke": Necks((2, 8), depths=(4,), base=16, samples=8, classes=10, seeds=SEEDS[:1]),
-            "small": Necks(),
+            "small": Necks(wide=(4, 16, 64, 512)),
             "medium": Necks((4, 8, 16, 32, 64, 128, 256), base=256, samples=64, exact=False),
             "paper": Necks(
                 (4, 8, 16, 32, 64, 128, 256, 512),
@@ -113,7 +108,7 @@ STUDIES = (
                 seeds=SEEDS,
             ),
         },
-        reduced="smooth noise instead of CIFAR-100, a base width of 128 instead of 512, and no training",
+        reduced="smooth noise instead of CIFAR-100, no training, and a base width of 128 but for printed cells",
         trials=trials,
         resources=Resources(cpus=1, memory_gb=4, core_hours=1),
         trial=trial,

@@ -121,8 +121,8 @@ STUDIES = (
         title="How does curvature between layers fall with their distance?",
         scales={
             "smoke": Distance((4,), (4,), (3,), width=12, samples=8, epochs=2, seeds=SEEDS[:2]),
-            "small": Distance(),
-            "medium": Distance((8, 10, 12), (8, 12, 16), (8, 10, 12)),
+            "small": Distance(spectral_trained=True, deep=(16, 32)),
+            "medium": Distance((8, 10, 12), (8, 12, 16), (8, 10, 12), spectral_trained=True, deep=(16, 32)),
             "paper": Distance(
                 (8, 10, 12),
                 (8, 12, 16),

@@ -22,6 +22,7 @@ from netvitals.lab.studies.dag_hessian._measuring import (
 )
 
 NAME = "dag-hessian-gap"
+MANY = tuple(range(42, 52))
 ACTS = ("relu", "leaky_relu:0.01", "softplus", "silu", "gelu")
 
 
@@ -88,8 +89,8 @@ STUDIES = (
         title="How much curvature does Gauss–Newton miss, by activation?",
         scales={
             "smoke": Gaps(depth=3, width=10, samples=6, epochs=2, seeds=SEEDS[:1], trained_seeds=SEEDS[:1]),
-            "small": Gaps(),
-            "medium": Gaps(trained_norms=("layer", "none")),
+            "small": Gaps(trained_norms=("layer", "none")),
+            "medium": Gaps(trained_norms=("layer", "none"), seeds=MANY, trained_seeds=MANY),
             "paper": Gaps(
                 epochs=20, trained_on="cifar10", trained_norms=("layer", "none"), seeds=SEEDS, trained_seeds=SEEDS
             ),

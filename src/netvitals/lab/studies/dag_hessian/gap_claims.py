@@ -284,7 +284,7 @@ def _claims() -> Iterator[Claim]:
         expected=Expected(direction="final below initial"),
         judge=_trained_falls,
         section="Table 4",
-        uses=lambda c: c["epochs"] > 10,
+        uses=lambda c: c["epochs"] > 10 and c["norm"] == "layer",
     )
     yield Claim(
         id="dag-hessian/H4.1",

@@ -58,10 +58,10 @@ ENTRIES = (
     Entry(
         "Table N.1",
         "stable rank and coupling across necks, eight layers",
-        "configuration only",
+        "whole",
         BOTTLENECK,
         ("H2.6", "H2.7"),
-        why="small scale has six layers only",
+        why=TRAINED,
         only={"depth": 8},
     ),
     Entry(
@@ -70,7 +70,6 @@ ENTRIES = (
         "whole",
         DISTANCE,
         ("H1b", "H1.11", "Rs8", "Rs12"),
-        why=TRAINED,
         only={"net": "spectral"},
     ),
     Entry(
@@ -79,10 +78,10 @@ ENTRIES = (
     Entry(
         "Table N.3",
         "depths 16 and 32",
-        "configuration only",
+        "whole",
         DISTANCE,
         ("H1.12",),
-        why="width 128, a hundred probes and training are too long for two cores",
+        why="at small scale trained on digits",
         only={"depth": (16, 32), "net": ("plain", "residual")},
     ),
     Entry("Table N.4", "gap at the merge, branches of one to three", "whole", DIAMOND, ("H4.4", "H4.5")),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,31 @@ from netvitals import gates
 from netvitals.lab import models
 from netvitals.lab.studies import Config, Resources, Row, Study
 from netvitals.lab.studies.gate_density import reconstruction as rec
+from netvitals.lab.studies.gate_density.setups import (
+    FEW,
+    SETUPS,
+    STARTS,
+    STIFFENED,
+    UNPRINTED,
+    Open,
+    configs_in,
+    kernel_of,
+    learned_from,
+    of_picture,
+    problem_in,
+)
 from netvitals.lab.studies.gate_density.transition import GRID
 
 NETWORKS = ("resnet18", "vgg11")
+# of deep networks the text leaves open the norm, the weights (which a norm undoes), the sigmoid's centre, the inputs
+DEEP_SETUPS = tuple(
+    (norm, weights, centre, inputs)
+    for (norm, weights), centre, inputs in product(
+        (("none", "He"), ("none", "default"), ("batch", "He")), (0.5, 0.0), ("gaussian", "uniform")
+    )
+)
+DEEP = ("norm", "weights", "centre", "inputs")
+DEFAULT = 6**-0.5  # deviation of torch's default weights, 1/√(3n), over He's, √(2/n)
 
 
 @dataclass(frozen=True)
@@ -28,34 +51,29 @@ class Compounding:
     width: int = 8
     side: int = 32
     draws: int = 20_000
+    setups: tuple[Open, ...] = SETUPS
+    deep: tuple[tuple[str, str, float, str], ...] = DEEP_SETUPS
 
 
 def trials(p: Compounding) -> list[Config]:
     base = {"size": p.size, "seeds": p.seeds, "iterations": p.iterations}
-    out: list[Config] = [
-        {**base, "check": "depth", "alphas": list(p.alphas), "second": k} for k in ("sobel_x", "avg_blur")
-    ]
+    grid, few = list(p.alphas), list(p.few)
+    out: list[Config] = [{**base, "check": "depth", "alphas": grid, "second": k} for k in ("sobel_x", "avg_blur")]
     out += [
-        {**base, "check": "activations", "alphas": list(p.few), "act": a, "seeds": min(p.seeds, 5)}
-        for a in rec.ACTIVATIONS
+        {**base, "check": "activations", "alphas": few, "act": a, "seeds": min(p.seeds, 5), "way": way}
+        for a, way in STIFFENED
     ]
-    out.append({**base, "check": "joint", "alphas": list(p.alphas)})
+    out += [{**base, "check": "joint", "alphas": grid, "start": start} for start in STARTS]
+    out = configs_in(p.setups, out)
+    shape = {"width": p.width, "side": p.side, "nets": min(p.seeds, 3)}
     out += [
-        {
-            "check": "deep",
-            "network": n,
-            "norm": norm,
-            "alpha": a,
-            "width": p.width,
-            "side": p.side,
-            "nets": min(p.seeds, 3),
-        }
+        {"check": "deep", "network": n, **dict(zip(DEEP, setup)), "alpha": a, **shape}
         for n in NETWORKS
-        for norm in ("batch", "none")
+        for setup in p.deep
         for a in (5.0, 10.0, 20.0, 40.0)
     ]
     out += [{"check": "gradient bound", "alpha": a, "draws": p.draws, "seed": 0} for a in (1.0, 5.0, 40.0)]
-    out.append({"check": "active bound", "size": p.size, "alphas": list(p.alphas), "seeds": p.seeds})
+    out += configs_in(p.setups[:1], [{"check": "active bound", "size": p.size, "alphas": grid, "seeds": p.seeds}])
     return out
 
 
@@ -70,12 +88,6 @@ def trial(config: Config) -> list[Row]:
     }[config["check"]](config)
 
 
-def _problem(config: Mapping[str, Any]) -> tuple[rec.Reconstruction, torch.Tensor]:
-    y = rec.target("checkerboard", config["size"], min(8, config["size"] // 4))
-    problem, keys = rec.grid(config["alphas"], config["seeds"], [rec.kernel("sobel_x")], y)
-    return problem, problem.start(torch.tensor([seed for _, _, seed in keys]))
-
-
 def _rows(config: Mapping[str, Any], **columns: torch.Tensor) -> list[Row]:
     """One row per stiffness, lists over seeds."""
     n = config["seeds"]
@@ -87,8 +99,8 @@ def _rows(config: Mapping[str, Any], **columns: torch.Tensor) -> list[Row]:
 
 def _depth(config: Mapping[str, Any]) -> list[Row]:
     """F of one layer where it was solved, F of both layers and of Γ_eff = Γ¹ ⊙ A₂ᵀΓ² where the two were solved."""
-    problem, x0 = _problem(config)
-    second = rec.kernel(config["second"])
+    problem, x0, _ = problem_in(config)
+    second = kernel_of(config, config["second"])
     one = rec.solve(problem, x0, iterations=config["iterations"])
     two = rec.solve(problem, x0, iterations=config["iterations"], second=second)
     _, g1, g2 = problem.two_layers(two.x, second)
@@ -110,46 +122,51 @@ def _depth(config: Mapping[str, Any]) -> list[Row]:
 
 
 def _activations(config: Mapping[str, Any]) -> list[Row]:
-    problem, x0 = _problem(config)
-    found = rec.solve_activation(problem, x0, config["act"], iterations=config["iterations"])
-    return _rows(config, iou=found.iou, active=found.active, loss=found.loss)
+    problem, x0, picture = problem_in(config)
+    found = rec.solve_activation(problem, x0, config["act"], iterations=config["iterations"], way=config["way"])
+    of_input = of_picture(found.x, picture)
+    return _rows(config, iou=found.iou, iou_input=of_input, active=found.active, loss=found.loss)
 
 
 def _joint(config: Mapping[str, Any]) -> list[Row]:
-    """The same problems with the kernel fixed, and with a kernel learned from a random start."""
-    problem, x0 = _problem(config)
+    """The same problems with the kernel fixed, and with a kernel that is learned too."""
+    problem, x0, picture = problem_in(config)
     fixed = rec.solve(problem, x0, iterations=config["iterations"])
-    kernels = torch.stack([rec.kernel("random_norm", seed=i % config["seeds"]) for i in range(problem.batch)])
-    joint = rec.solve_joint(problem, x0, kernels, iterations=config["iterations"])
+    joint = rec.solve_joint(problem, x0, learned_from(config, problem), iterations=config["iterations"])
     return _rows(
         config,
         fixed_iou=fixed.iou,
         fixed_active=fixed.active,
         joint_iou=joint.iou,
         joint_active=joint.active,
-        fixed_input=fixed.iou_input,
-        joint_input=joint.iou_input,
+        fixed_input=of_picture(fixed.x, picture),
+        joint_input=of_picture(joint.x, picture),
     )
 
 
 def _deep(config: Mapping[str, Any]) -> list[Row]:
-    """Active share by layer of an untrained network whose every activation is the stiff sigmoid about ½."""
+    """Active share by layer of an untrained network whose every activation is the stiff sigmoid about its centre."""
     profiles = []
     for seed in range(config["nets"]):
         more = {"side": config["side"], "hidden": (64,)} if config["network"] == "vgg11" else {}
         net = models.build(
             config["network"],
             seed=seed,
-            act=f"sigmoid:{config['alpha']:g}:0.5",
+            act=f"sigmoid:{config['alpha']:g}:{config['centre']:g}",
             norm=config["norm"],
             width=config["width"],
             **more,
         )
+        if config["weights"] == "default":
+            with torch.no_grad():
+                for p in net.parameters():
+                    p.mul_(DEFAULT if p.ndim > 1 else 1.0)
         g = torch.Generator().manual_seed(seed)
+        draw = torch.randn if config["inputs"] == "gaussian" else torch.rand
         report = gates.measure(
             net,
             None,
-            torch.randn(16, 3, config["side"], config["side"], generator=g),
+            draw(16, 3, config["side"], config["side"], generator=g),
             thetas=(rec.GATE_FLOOR,),
             mode="train",
         )
@@ -185,7 +202,7 @@ def _gradient_bound(config: Mapping[str, Any]) -> list[Row]:
 
 def _active_bound(config: Mapping[str, Any]) -> list[Row]:
     """The printed bound on the mean of F over random pictures, and the exact strip |z − c| < width beside it."""
-    problem, x0 = _problem(config)
+    problem, x0, _ = problem_in(config)
     z = problem.blur(x0)
     h = problem.sigmoid(z)
     inside = problem.gates(h) > rec.GATE_FLOOR
@@ -205,7 +222,7 @@ def _active_bound(config: Mapping[str, Any]) -> list[Row]:
 def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
     facts: dict[str, Any] = {}
     for r in rows:
-        if r["check"] == "deep" and r["norm"] == "none":
+        if r["check"] == "deep" and tuple(r[name] for name in DEEP) == DEEP_SETUPS[0]:
             facts[f"{r['network']}, α = {r['alpha']:g}"] = " ".join(f"{s:.2f}" for s in r["shares"])
     return facts
 
@@ -224,6 +241,8 @@ STUDIES = (
                 width=4,
                 side=16,
                 draws=4000,
+                setups=FEW,
+                deep=DEEP_SETUPS[::4][:2],
             ),
             "small": Compounding(),
             "medium": Compounding(size=64, seeds=20, width=32),
@@ -232,10 +251,11 @@ STUDIES = (
         resources=Resources(cpus=1, memory_gb=4, core_hours=3),
         trials=trials,
         trial=trial,
-        unprinted="the scale of its kernel, the padding, the target and the operands of IoU",
+        unprinted=UNPRINTED,
         summary=summary,
         depends=(
             "netvitals.lab.studies.gate_density.compounding",
+            "netvitals.lab.studies.gate_density.setups",
             "netvitals.lab.studies.gate_density.reconstruction",
             "netvitals.lab.models.resnet",
             "netvitals.lab.models.vgg",

@@ -3,33 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from netvitals import stats
-from netvitals.lab.studies import Claim, Config, Expected, Plot, Row, Series, Verdict, decide, not_run
+from netvitals.lab.engine.judges import matches, over_setups, some
+from netvitals.lab.studies import Claim, Expected, Plot, Row, Series, Verdict, decide, not_run
 from netvitals.lab.studies.gate_density import bound_judges as bounds
 from netvitals.lab.studies.gate_density import reconstruction as rec
 from netvitals.lab.studies.gate_density import transition_pictures as pictures
+from netvitals.lab.studies.gate_density.setups import (
+    CHOICES,
+    LEARNED,
+    STIFFNESS,
+    by_start,
+    by_way,
+    drawn,
+    everywhere,
+    first,
+)
 from netvitals.lab.studies.gate_density.transition import table
 
 STUDY = "gate-density-compounding"
+EXPONENT = -0.674  # of the rate of the depth law
+CHOICES_OF = {
+    "depth": CHOICES,
+    "joint": (*CHOICES, LEARNED),
+    "activations": (*CHOICES, STIFFNESS),
+}
+QUESTIONS = {
+    "E27": "How does stiffness enter GELU, SiLU, Mish and ReLU?",
+    "E30": "Does IoU compare the input with the picture that made the target? There, and hardly elsewhere, it is so.",
+}
+Judge = Callable[[Sequence[Row]], Verdict]
 SELF_GATED = ("gelu", "silu", "mish")
 TABLE_8 = {16.0: 0.031, 20.0: 0.029, 25.0: 0.026, 40.0: 0.017, 60.0: 0.012}  # c by stiffness
 
 
 def _depth(rows: Sequence[Row]) -> Verdict:
-    facts, ok = [], True
+    ratios: dict[str, list[float]] = {}
     for second in dict.fromkeys(r["second"] for r in rows):
         alphas, one = table(rows, "one", second=second)
         two = table(rows, "effective", second=second)[1].mean(1)
         stiff = alphas >= 20
-        ok &= bool((two[stiff] < one.mean(1)[stiff]).all())
-        facts.append(
-            f"{second}: "
-            + ", ".join(f"{a:g}: {f:.3f} → {t:.3f}" for a, f, t in zip(alphas[stiff], one.mean(1)[stiff], two[stiff]))
-        )
-    return decide(ok, note="F of one layer → of two, by stiffness; " + "; ".join(facts))
+        ratios[second] = (two[stiff] / np.maximum(one.mean(1)[stiff], 1e-12)).tolist()
+    worst = max(map(max, ratios.values()))
+    facts = {f"{second} on top, by stiffness from 20 on": by for second, by in ratios.items()}
+    return decide(worst < 1, worst, note="largest F² over F¹ from α = 20 on", facts=facts)
 
 
 def _bootstrapped(rows: Sequence[Row], resamples: int = 1000) -> str:
@@ -48,36 +69,38 @@ def _bootstrapped(rows: Sequence[Row], resamples: int = 1000) -> str:
         except ValueError:
             continue
     if len(found) < resamples / 2:
-        return f"; only {len(found)} of {resamples} resamples of the seeds can be fitted"
+        return f"only {len(found)} of {resamples} can be fitted"
     low, high = np.percentile(found, [2.5, 97.5])
-    return f"; R² over resampled seeds {low:.3f} to {high:.3f}"
+    return f"{low:.3f} to {high:.3f}"
 
 
 def _law(rows: Sequence[Row]) -> Verdict:
     laws = {}
     for second in dict.fromkeys(r["second"] for r in rows):
         alphas, one = table(rows, "one", second=second)
+        keep = alphas >= 10
+        two = table(rows, "effective", second=second)[1].mean(1)
         try:
-            keep = alphas >= 10
-            laws[second] = rec.depth_law(
-                alphas[keep].tolist(),
-                one.mean(1)[keep].tolist(),
-                table(rows, "effective", second=second)[1].mean(1)[keep].tolist(),
-            )
+            laws[second] = rec.depth_law(alphas[keep].tolist(), one.mean(1)[keep].tolist(), two[keep].tolist())
         except ValueError as error:
             return not_run(f"{second}: {error}")
-    first = laws["sobel_x"]
-    facts = _bootstrapped(rows)
+    sobel = laws["sobel_x"]
     alphas, one = table(rows, "one", second="sobel_x")
     by = pictures.collapse_rate(alphas, one.mean(1), table(rows, "effective", second="sobel_x")[1].mean(1))
     cells = {f"c at α = {a:g}, printed": [float(c), TABLE_8[a]] for a, c in zip(alphas, by) if a in TABLE_8 and c == c}
     return decide(
-        abs(first.exponent + 0.674) < 0.1 and first.r2 > 0.9,
-        first.exponent,
-        first.exponent_stderr,
-        note="the paper 0.211 α^(−0.674); " + "; ".join(f"{k}: {v}" for k, v in laws.items()) + facts,
-        facts=cells,
+        abs(sobel.exponent - EXPONENT) < 0.1 and sobel.r2 > 0.9,
+        sobel.exponent,
+        sobel.exponent_stderr,
+        note="exponent of c(α) with Sobel on top; the paper 0.211 α^(−0.674)",
+        facts={k: str(v) for k, v in laws.items()} | cells,
     )
+
+
+def _law_anywhere(rows: Sequence[Row]) -> Verdict:
+    """The exponent in every set-up; how sure its fit is, in ours."""
+    found = everywhere(_law, operands=False, printed=EXPONENT)(rows)
+    return replace(found, facts={**found.facts, "its R² over resampled seeds": _bootstrapped(first(rows))})
 
 
 def _independence(rows: Sequence[Row]) -> Verdict:
@@ -100,8 +123,8 @@ def _points(rows: Sequence[Row]) -> tuple[list[str], np.ndarray]:
 def _three_clusters(rows: Sequence[Row]) -> Verdict:
     acts, points = _points(rows)
     found = rec.clusters(points)
-    groups = [[a for a, g in zip(acts, found.labels) if g == k] for k in sorted(set(found.labels))]
-    same = {frozenset(g) for g in groups} == {
+    clusters = [[a for a, g in zip(acts, found.labels) if g == k] for k in sorted(set(found.labels))]
+    same = {frozenset(g) for g in clusters} == {
         frozenset(("sigmoid", "tanh")),
         frozenset(SELF_GATED),
         frozenset(("relu",)),
@@ -109,10 +132,11 @@ def _three_clusters(rows: Sequence[Row]) -> Verdict:
     return decide(
         found.best == 3 and same,
         found.silhouettes.get(3, float("-inf")),
-        note="silhouettes "
-        + ", ".join(f"k = {k}: {v:.3f}" for k, v in found.silhouettes.items())
-        + f" (paper .722 at k = 3); "
-        f"groups at the best k: {groups}",
+        note="silhouette at k = 3; the paper .722, and the best",
+        facts={
+            **{f"k = {k}": v for k, v in found.silhouettes.items()},
+            "groups at the best k": "; ".join(", ".join(g) for g in clusters),
+        },
     )
 
 
@@ -121,19 +145,17 @@ def _self_gated(rows: Sequence[Row]) -> Verdict:
     return decide(
         min(lowest.values()) > 0.95,
         min(lowest.values()),
-        note=f"smallest active share over α: {lowest}; with f(α(z − c))/α, which is ReLU in the limit of large α",
+        note="smallest active share over α and activations; f(α(z − c))/α is ReLU in the limit of large α",
+        facts=lowest,
     )
 
 
 def _saturating(rows: Sequence[Row]) -> Verdict:
     shares = {a: table(rows, "active", act=a) for a in ("sigmoid", "tanh")}
-    ok = all(v.mean(1)[list(x).index(40.0)] < v.mean(1)[list(x).index(20.0)] for x, v in shares.values())
-    return decide(
-        ok,
-        note="; ".join(
-            f"{a}: " + ", ".join(f"{s:g}: {f:.3f}" for s, f in zip(x, v.mean(1))) for a, (x, v) in shares.items()
-        ),
-    )
+    by = {a: dict(zip(x.tolist(), v.mean(1).tolist())) for a, (x, v) in shares.items()}
+    left = max(v[40.0] / max(v[20.0], 1e-12) for v in by.values())
+    facts = {f"{a} by stiffness {', '.join(f'{x:g}' for x in v)}": list(v.values()) for a, v in by.items()}
+    return decide(left < 1, left, note="active share at α = 40 over that at 20, larger of the two", facts=facts)
 
 
 def _joint(rows: Sequence[Row]) -> Verdict:
@@ -141,65 +163,16 @@ def _joint(rows: Sequence[Row]) -> Verdict:
     joint = table(rows, "joint_iou")[1]
     harder = int((joint.mean(1) < fixed.mean(1)).sum())
     ratio = table(rows, "joint_active")[1].mean(1) / np.maximum(table(rows, "fixed_active")[1].mean(1), 1e-9)
-    test = stats.wilcoxon(fixed.mean(0), joint.mean(0))
-    inputs = [table(rows, c)[1].mean(1) for c in ("fixed_input", "joint_input")]
-    lower = int((inputs[1] < inputs[0]).sum())
     return decide(
         harder == len(alphas),
         harder / len(alphas),
-        note=f"share of {len(alphas)} stiffness values where "
-        f"the learned kernel ends lower; IoU fixed/learned "
-        + ", ".join(f"{a:g}: {f:.2f}/{j:.2f}" for a, f, j in zip(alphas, fixed.mean(1), joint.mean(1)))
-        + f"; active ratio {ratio.min():.2f}–{ratio.max():.2f}; over seeds {test}; "
-        f"comparing x itself with the target, the learned kernel is lower at {lower} of {len(alphas)} "
-        f"(mean {inputs[0].mean():.2f} fixed, {inputs[1].mean():.2f} learned)",
-    )
-
-
-def _front(rows: Sequence[Row]) -> Verdict:
-    def late(network: str, norm: str, alpha: float) -> float:
-        (row,) = [r for r in rows if (r["network"], r["norm"], r["alpha"]) == (network, norm, alpha)]
-        return float(np.mean(row["shares"][-6:]))
-
-    facts, shown = [], False
-    for network in ("resnet18", "vgg11"):
-        for norm in ("batch", "none"):
-            soft, stiff = late(network, norm, 10.0), late(network, norm, 20.0)
-            shown |= soft > 0.5 and stiff < 0.02
-            facts.append(f"{network}, norm {norm}: {soft:.3f} → {stiff:.3f}")
-    return decide(
-        shown,
-        note="mean active share of the last six layers from α = 10 to 20, untrained networks: " + "; ".join(facts),
-    )
-
-
-def _deep_law(rows: Sequence[Row]) -> Verdict:
-    fits = {(r["network"], r["norm"], r["alpha"]): r for r in rows}
-    good = [r["r2"] for r in rows if r["alpha"] >= 20 and r["r2"] is not None]
-    if not good:
-        return not_run("every profile is constant: there is nothing to fit")
-    ok = all(v > 0.5 for v in good) and len(good) == sum(r["alpha"] >= 20 for r in rows)
-    return decide(
-        ok,
-        max(good),
-        note="R² of F₁/(1 + cα)^l: "
-        + ", ".join(
-            f"{n} {m} α = {a:g}: {'constant' if r['r2'] is None else format(r['r2'], '.2f')} (c = {r['rate']:.2g})"
-            for (n, m, a), r in fits.items()
-            if a >= 20
-        ),
-    )
-
-
-def _profiles(rows: Sequence[Row]) -> Plot:
-    return Plot(
-        "layer",
-        "active share",
-        [
-            Series(f"{r['network']}, α = {r['alpha']:g}", list(range(r["layers"])), r["shares"], line=True)
-            for r in rows
-            if r["norm"] == "none"
-        ][:8],
+        note=f"share of {len(alphas)} stiffness values where the learned kernel ends lower",
+        facts={
+            "IoU fixed": fixed.mean(1).tolist(),
+            "IoU learned": joint.mean(1).tolist(),
+            "active ratio, least and most": [float(ratio.min()), float(ratio.max())],
+            "over seeds": str(stats.wilcoxon(fixed.mean(0), joint.mean(0))),
+        },
     )
 
 
@@ -218,13 +191,12 @@ def _claim(
     name: str,
     statement: str,
     expected: str,
-    judge: Callable[[Sequence[Row]], Verdict],
+    judge: Judge,
     check: str,
     plot: Callable[[Sequence[Row]], Plot] | None = None,
+    *,
+    universal: bool = False,
 ) -> Claim:
-    def uses(config: Config) -> bool:
-        return config["check"] == check
-
     return Claim(
         id=f"gate-density/{name}",
         study=STUDY,
@@ -232,8 +204,11 @@ def _claim(
         expected=Expected(direction=expected),
         judge=judge,
         section="A.9",
-        uses=uses,
+        uses=matches(check=check),
         plot=plot,
+        universal=universal,
+        choices=CHOICES_OF.get(check, ()),
+        question=QUESTIONS.get(name, ""),
     )
 
 
@@ -256,64 +231,62 @@ CLAIMS = (
         "C21",
         "Theorem A.3: a second layer leaves at most 1/(1 + c₂α) of the active share",
         "never violated",
-        bounds.theorem_a3,
+        everywhere(bounds.theorem_a3, operands=False, universal=True),
         "depth",
-        _by("effective", "second"),
+        drawn(_by("effective", "second")),
+        universal=True,
     ),
-    _claim("E26", "Two layers have fewer active pixels than one at large stiffness", "F² < F¹", _depth, "depth"),
+    _claim(
+        "E26",
+        "Two layers have fewer active pixels than one at large stiffness",
+        "F² < F¹",
+        everywhere(_depth, operands=False),
+        "depth",
+    ),
     _claim(
         "E26-law",
         "The rate of the depth law falls as 0.211 α^(−0.674)",
         "exponent −0.674",
-        _law,
+        _law_anywhere,
         "depth",
-        pictures.rates,
+        drawn(pictures.rates),
     ),
     _claim(
         "E26-independence",
         "The gates of the two layers are nearly independent",
         "|corr| < 0.5",
-        _independence,
+        everywhere(_independence, operands=False),
         "depth",
-        pictures.independence,
+        drawn(pictures.independence),
     ),
     _claim(
         "E27",
         "Six activations fall into three clusters: saturating, self-gated, ReLU",
         "k = 3",
-        _three_clusters,
+        over_setups(_three_clusters, by_way),
         "activations",
-        _by("active", "act"),
+        drawn(lambda rows: _by("active", "act")([r for r in rows if r["way"] == "divided"])),
     ),
     _claim(
         "E27-self-gated",
         "GELU, SiLU and Mish keep more than 95 % of the pixels active at any stiffness",
         "> 0.95",
-        _self_gated,
+        over_setups(_self_gated, lambda rows: by_way(rows, operands=False)),
         "activations",
     ),
     _claim(
         "E27-saturating",
         "Sigmoid and tanh lose active pixels from stiffness 20 to 40",
         "falls",
-        _saturating,
+        everywhere(_saturating, operands=False),
         "activations",
     ),
     _claim(
         "E30",
         "Learning the kernel too is harder at every stiffness",
         "lower IoU everywhere",
-        _joint,
+        over_setups(_joint, by_start),
         "joint",
-        pictures.learned,
+        drawn(lambda rows: pictures.learned(some(rows, start="random"))),
     ),
-    _claim(
-        "E31",
-        "Deep networks of stiff sigmoids: late layers open at stiffness 10, shut at 20",
-        "late layers > 0.5, then < 0.02",
-        _front,
-        "deep",
-        _profiles,
-    ),
-    _claim("E31-law", "From stiffness 20 on the depth law fits deep networks", "R² > 0.5", _deep_law, "deep"),
 )

@@ -18,6 +18,21 @@ from torch.nn import functional as F
 from netvitals.lab.engine.judges import some
 from netvitals.lab.studies import Config, Resources, Row, Study
 from netvitals.lab.studies.gate_density import reconstruction as rec
+from netvitals.lab.studies.gate_density.setups import (
+    FEW,
+    SETUPS,
+    STARTS,
+    STIFFENED,
+    UNPRINTED,
+    Open,
+    configs_in,
+    first,
+    kernel_of,
+    learned_from,
+    of_picture,
+    problem_in,
+    spectral_norm,
+)
 from netvitals.lab.studies.gate_density.transition import CORE, GRID
 
 NAME = "gate-density-convergence"
@@ -34,28 +49,23 @@ class Convergence:
     alphas: tuple[float, ...] = GRID
     core: tuple[float, ...] = CORE
     moments: tuple[int, ...] = (1, 2, 5, 10, 20, 50, 100, 200)
+    setups: tuple[Open, ...] = SETUPS
 
 
 def trials(p: Convergence) -> list[Config]:
     base: Config = {"size": p.size, "seeds": p.seeds, "iterations": p.iterations}
     out = [{**base, "check": "curves", "method": m, "alphas": list(p.core)} for m in METHODS]
-    regions = {"check": "regions", "alphas": [5.0, 20.0], "moments": list(p.moments)}
-    out += [{**base, **regions, "target": t} for t in ("checkerboard", "disc", "cross")]
-    out += [{**base, "check": "activations", "act": a, "alphas": [40.0]} for a in rec.ACTIVATIONS]
+    out += [{**base, "check": "activations", "act": a, "alphas": [40.0], "way": way} for a, way in STIFFENED]
     out += [{**base, "check": "kernels", "kernel": k, "alphas": list(p.alphas)} for k in rec.KERNELS]
-    out.append({**base, "check": "joint", "alphas": list(p.alphas)})
-    return out
+    out += [{**base, "check": "joint", "alphas": list(p.alphas), "start": start} for start in STARTS]
+    regions = {"check": "regions", "alphas": [5.0, 20.0], "moments": list(p.moments)}
+    alike: list[Config] = [{**base, **regions, "target": t} for t in ("checkerboard", "disc", "cross")]
+    return configs_in(p.setups, out) + configs_in(p.setups, alike, blocks=False)
 
 
 def trial(config: Config) -> list[Row]:
     asked = {"curves": curves, "regions": regions, "activations": activations, "kernels": kernels, "joint": joint}
     return asked[config["check"]](config)
-
-
-def _problem(config: Mapping[str, Any]) -> tuple[rec.Reconstruction, Tensor]:
-    y = rec.target(config.get("target", "checkerboard"), config["size"], min(8, config["size"] // 4))
-    problem, keys = rec.grid(config["alphas"], config["seeds"], [rec.kernel(config.get("kernel", "sobel_x"))], y)
-    return problem, problem.start(torch.tensor([seed for _, _, seed in keys]))
 
 
 def _rows(config: Mapping[str, Any], **columns: Tensor) -> list[Row]:
@@ -69,7 +79,7 @@ def _rows(config: Mapping[str, Any], **columns: Tensor) -> list[Row]:
 
 def curves(config: Config) -> list[Row]:
     """J after every iteration, kept at some; and of each seed the iteration by which 95 % of its fall is done."""
-    problem, x0 = _problem(config)
+    problem, x0, _ = problem_in(config)
     found = rec.solve(problem, x0, config["method"], iterations=config["iterations"], trace=True)
     path = torch.cat([found.losses, found.loss[None]]).double()  # (iterations + 1, batch)
     done = path <= path[0] - 0.95 * (path[0] - path.amin(0))
@@ -83,7 +93,7 @@ def curves(config: Config) -> list[Row]:
 
 def regions(config: Config) -> list[Row]:
     """|h − y| on the target's edges and inside its regions, by iterations, over that at the start."""
-    problem, x0 = _problem(config)
+    problem, x0, _ = problem_in(config)
     edge = edges(problem.y[0] if problem.y.ndim == 3 else problem.y)
     share = []
     for t in (0, *config["moments"]):
@@ -110,46 +120,37 @@ def edges(y: Tensor) -> Tensor:
 
 
 def activations(config: Config) -> list[Row]:
-    problem, x0 = _problem(config)
-    return _rows(
-        config, active=rec.solve_activation(problem, x0, config["act"], iterations=config["iterations"]).active
-    )
+    problem, x0, _ = problem_in(config)
+    found = rec.solve_activation(problem, x0, config["act"], iterations=config["iterations"], way=config["way"])
+    return _rows(config, active=found.active)
 
 
 def kernels(config: Config) -> list[Row]:
     """Success by kernel and stiffness, with what the difficulty model knows of a problem."""
-    problem, x0 = _problem(config)
+    problem, x0, picture = problem_in(config)
     found = rec.solve(problem, x0, iterations=config["iterations"])
-    rows = _rows(config, iou=found.iou)
-    k = rec.kernel(config["kernel"])
+    rows = _rows(config, iou=found.iou, iou_input=of_picture(found.x, picture))
+    k = kernel_of(config, config["kernel"])
     return [{**r, "sigma_max": spectral_norm(k), "high_pass": abs(float(k.sum())) < 0.1} for r in rows]
 
 
 def joint(config: Config) -> list[Row]:
     """Active share and IoU with the kernel fixed and learned, and the learned kernel's norm over the fixed one's."""
-    problem, x0 = _problem(config)
+    problem, x0, picture = problem_in(config)
     fixed = rec.solve(problem, x0, iterations=config["iterations"])
-    start = torch.stack([rec.kernel("random_norm", seed=i % config["seeds"]) for i in range(problem.batch)])
-    learned = rec.solve_joint(problem, x0, start, iterations=config["iterations"])
+    learned = rec.solve_joint(problem, x0, learned_from(config, problem), iterations=config["iterations"])
     assert learned.kernels is not None
-    norm = torch.tensor([spectral_norm(k) for k in learned.kernels]) / spectral_norm(rec.kernel("sobel_x"))
+    norm = torch.tensor([spectral_norm(k) for k in learned.kernels]) / spectral_norm(problem.kernels)
     return _rows(
         config,
         fixed_iou=fixed.iou,
         joint_iou=learned.iou,
+        fixed_input=of_picture(fixed.x, picture),
+        joint_input=of_picture(learned.x, picture),
         fixed_active=fixed.active,
         joint_active=learned.active,
         norm_ratio=norm,
     )
-
-
-def spectral_norm(kernel: Tensor, side: int = 64) -> float:
-    """Largest gain of a kernel over all waves: of its periodic convolution.
-
-    >>> round(spectral_norm(torch.tensor([[0, 1.0, 0], [1, -4, 1], [0, 1, 0]])), 6)
-    8.0
-    """
-    return float(torch.fft.fft2(kernel.double(), s=(side, side)).abs().max())
 
 
 def table(rows: Sequence[Row], column: str, **where: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -161,7 +162,7 @@ def table(rows: Sequence[Row], column: str, **where: Any) -> tuple[np.ndarray, n
 def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
     facts: dict[str, Any] = {}
     for method in METHODS:
-        alphas, settled = table(rows, "settled", check="curves", method=method)
+        alphas, settled = table(first(rows), "settled", check="curves", method=method)
         facts[f"iterations to 95 % of the fall, {method}"] = "  ".join(
             f"{a:g}: {v:.0f}" for a, v in zip(alphas, settled.mean(1))
         )
@@ -174,7 +175,7 @@ STUDIES = (
         paper="gate-density",
         title="Fig. 30, 32, 35, A.9.4: convergence with bands, edges and interiors, difficulty, a learned kernel",
         scales={
-            "smoke": Convergence(16, 5, 60, (1.0, 5.0, 10.0, 20.0, 40.0, 60.0), (1.0, 10.0, 40.0), (1, 5, 20, 60)),
+            "smoke": Convergence(16, 5, 60, (1.0, 5.0, 10.0, 20.0, 40.0, 60.0), (1.0, 10.0, 40.0), (1, 5, 20, 60), FEW),
             "small": Convergence(),
             "medium": Convergence(64, 8),
             "paper": Convergence(64, 20),
@@ -182,8 +183,8 @@ STUDIES = (
         resources=Resources(cpus=1, memory_gb=4, core_hours=1),
         trials=trials,
         trial=trial,
-        unprinted="the scale of its kernel, the padding, the target and the operands of IoU",
+        unprinted=UNPRINTED,
         summary=summary,
-        depends=("netvitals.lab.studies.gate_density.convergence", "netvitals.lab.studies.gate_density.reconstruction"),
+        depends=tuple(f"netvitals.lab.studies.gate_density.{m}" for m in ("convergence", "setups", "reconstruction")),
     ),
 )

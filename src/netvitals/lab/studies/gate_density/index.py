@@ -18,12 +18,12 @@ COSTS = {
     SWEEP: Cost(0.15, GPU),
     NORMS: Cost(0.15, GPU),
     ARCHITECTURES: Cost(0.3, GPU),
-    TRANSITION: Cost(0.1, CORE),
+    TRANSITION: Cost(0.002, CORE),
     REACHABLE: Cost(0.1, CORE),
-    COMPOUNDING: Cost(0.1, CORE),
-    CONVERGENCE: Cost(0.1, CORE),
+    COMPOUNDING: Cost(0.01, CORE),
+    CONVERGENCE: Cost(0.01, CORE),
     PRUNING: Cost(0.2, GPU),
-    PRIVACY: Cost(6.0, CORE),
+    PRIVACY: Cost(0.3, CORE),
     TUNING: Cost(0.2, GPU),
 }
 

@@ -7,13 +7,12 @@ from collections.abc import Callable, Sequence
 from netvitals.lab.studies import Claim, Config, Expected, Plot, Row, Verdict
 from netvitals.lab.studies.gate_density import transition_judges
 from netvitals.lab.studies.gate_density import transition_pictures as pictures
+from netvitals.lab.studies.gate_density.setups import CHOICES, drawn, everywhere
 from netvitals.lab.studies.gate_density.transition_judges import LEVEL
 
 STUDY = "gate-density-transition"
-CHOICES = (
-    "zero padding, a checkerboard of blocks of 8 as the output, the integer Sobel kernel, IoU of the output",
-    "200 iterations, Adam at 0.03",
-)
+# which judges have no IoU in them: the operands of IoU make no difference to them
+WITHOUT_IOU = (transition_judges.jacobian, transition_judges.restarts, transition_judges.landscape)
 
 
 def _claim(
@@ -25,7 +24,10 @@ def _claim(
     plot: Callable[[Sequence[Row]], Plot] | None = None,
     *,
     universal: bool = False,
+    whole: bool = False,
 ) -> Claim:
+    """A claim of A.9 that is asked in every set-up, unless its judge takes the rows of all of them (``whole``)."""
+
     def uses(config: Config) -> bool:
         return config["check"] in check.split(" and ")
 
@@ -34,10 +36,12 @@ def _claim(
         study=STUDY,
         statement=statement,
         expected=expected,
-        judge=judge,
+        judge=judge
+        if whole
+        else everywhere(judge, operands=judge not in WITHOUT_IOU, printed=expected.value, universal=universal),
         section="A.9",
         uses=uses,
-        plot=plot,
+        plot=None if plot is None else drawn(plot),
         universal=universal,
         choices=CHOICES,
     )
@@ -56,9 +60,10 @@ CLAIMS = (
         "E21-levels",
         "IoU at stiffness 20 is .947, .883, .784, .754, .787 (Table 6)",
         Expected(0.0, LEVEL),
-        transition_judges.levels_by_method,
-        "methods and set-ups",
+        transition_judges.levels_anywhere,
+        "methods",
         transition_judges.curves("methods", "active", "method"),
+        whole=True,
     ),
     _claim(
         "E22",
@@ -110,8 +115,8 @@ CLAIMS = (
     ),
     _claim(
         "E25-reversal",
-        "Between stiffness 10 and 25 the oracle ends below projected gradient",
-        Expected(direction="oracle < PGD on 10–25"),
+        "Between stiffness 10 and 25 the oracle ends below projected gradient, and above 30 no more",
+        Expected(direction="oracle < PGD on 10–25 only"),
         transition_judges.reversal,
         "oracle",
     ),

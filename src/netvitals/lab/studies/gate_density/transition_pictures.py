@@ -46,12 +46,11 @@ def cutoffs(rows: Sequence[Row]) -> Plot:
 
 
 def oracle(rows: Sequence[Row]) -> Plot:
-    """Figure 22: Adam, the oracle and projected gradient by stiffness; dashed with circular padding."""
+    """Figure 22: Adam, the oracle and projected gradient by stiffness."""
     series = []
-    for (method, padding), mine in groups(rows, "method", "padding", check="oracle").items():
+    for method, mine in groups(rows, "method", check="oracle").items():
         alphas, iou = table(mine, "iou")
-        name = f"{method}, {padding} padding"
-        series.append(Series(name, alphas.tolist(), iou.mean(1).tolist(), line=True, dashed=padding != "zero"))
+        series.append(Series(str(method), alphas.tolist(), iou.mean(1).tolist(), line=True))
     return Plot("stiffness", "IoU", series, log_x=True)
 
 

@@ -1,4 +1,4 @@
-"""Claims on what gate density is good for: pruning, privacy, fine-tuning."""
+"""Claims on what gate density is good for: pruning and fine-tuning."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ import numpy as np
 
 from netvitals import stats
 from netvitals.lab.engine.claim import PAIRS
-from netvitals.lab.engine.judges import column, compared, difference, means, some
+from netvitals.lab.engine.judges import compared, difference
 from netvitals.lab.engine.verdict import Fact
-from netvitals.lab.studies import Claim, Expected, Plot, Row, Series, Verdict, decide, not_judged, not_run
+from netvitals.lab.studies import Claim, Expected, Plot, Row, Series, Verdict, decide, not_run
 from netvitals.lab.studies.gate_density.fine_tuning import correlations
-from netvitals.lab.studies.gate_density.privacy import ATTACKS, CLOSE
 from netvitals.lab.studies.gate_density.pruning import SCORES
 
 SMOOTH = ("gelu", "silu", "mish")
@@ -88,72 +87,6 @@ def _curves(rows: Sequence[Row]) -> Plot:
     )
 
 
-def _regression(rows: Sequence[Row], attack: str) -> tuple[stats.Logistic | None, str]:
-    mine = some(rows, attack=attack)
-    share = means(mine, "recovered", "alpha")
-    facts = f"{attack} " + ", ".join(f"{a:g}: {s:.2f}" for a, s in share.items())
-    try:
-        fit = stats.logistic([np.log(r["alpha"]) for r in mine], [int(r["recovered"]) for r in mine])
-    except ValueError as error:
-        return None, f"{facts} ({str(error).removeprefix('logistic regression: ')})"
-    return fit, f"{facts} (slope on log α {fit.coefficients[1]:+.3f}, p = {fit.p[1]:.2g})"
-
-
-def _falls(rows: Sequence[Row], fit: stats.Logistic | None) -> bool:
-    """A significant negative slope of iDLG; where stiffness separates the outcomes, the direction of the separation."""
-    if fit is not None:
-        return fit.coefficients[1] < 0 and fit.p[1] < 0.05
-    alphas = {s: [r["alpha"] for r in rows if r["attack"] == "idlg" and r["recovered"] is s] for s in (True, False)}
-    return bool(alphas[True]) and bool(alphas[False]) and max(alphas[True]) <= min(alphas[False])
-
-
-def _unconverged(rows: Sequence[Row]) -> dict[str, list[float]]:
-    """Attacks whose share of recovered pictures still grows with the iterations, by more than one in twenty."""
-    short, long = (f(r["iterations"] for r in rows) for f in (min, max))
-    found: dict[str, list[float]] = {}
-    for attack in ATTACKS:
-        few, many = (means(rows, "recovered", "alpha", attack=attack, iterations=n) for n in (short, long))
-        worst = max(few, key=lambda a: abs(many[a] - few[a]))
-        if abs(many[worst] - few[worst]) > 0.05:
-            found[f"{attack} at α = {worst:g}, {short} and {long} iterations"] = [few[worst], many[worst]]
-    return found
-
-
-def _privacy(rows: Sequence[Row]) -> Verdict:
-    moving, longest = _unconverged(rows), max(r["iterations"] for r in rows)
-    last = some(rows, iterations=longest)
-    fits = {a: _regression(last, a) for a in ATTACKS}
-    note = f"share of pictures within a squared error of {CLOSE:g} by stiffness: " + "; ".join(
-        t for _, t in fits.values()
-    )
-    attack = fits["idlg"][0]
-    if moving:
-        text = "the attacks have not converged: the share of recovered pictures grows with the iterations"
-        return not_judged(f"{text}; {note}", facts=moving)
-    inverting = column(last, "recovered", attack="inverting")
-    if attack is None and not any(r["recovered"] for r in last):
-        return not_run("no attack recovers any picture at this scale; " + note)
-    flat = np.mean(inverting) > 0.99 or (fits["inverting"][0] is not None and fits["inverting"][0].p[1] > 0.05)
-    falls = _falls(last, attack)
-    return decide(
-        bool(falls and flat),
-        None if attack is None else attack.coefficients[1],
-        None if attack is None else attack.stderrs[1],
-        note=note,
-    )
-
-
-def _shares(rows: Sequence[Row]) -> Plot:
-    counts = sorted({r["iterations"] for r in rows})
-    series = [
-        Series(f"{a}, {n} iterations", list(share), list(share.values()), line=True, dashed=n != counts[-1])
-        for a in ATTACKS
-        for n in counts
-        for share in (means(rows, "recovered", "alpha", attack=a, iterations=n),)
-    ]
-    return Plot("stiffness", "share recovered", series, log_x=True)
-
-
 def _null(version: str) -> Callable[[Sequence[Row]], Verdict]:
     def judge(rows: Sequence[Row]) -> Verdict:
         found = correlations(rows, version)
@@ -206,21 +139,6 @@ CLAIMS = (
         judge=_relu,
         section="§5",
         uses=lambda c: c["act"] == "relu",
-    ),
-    Claim(
-        id="gate-density/C18",
-        study="gate-density-privacy",
-        statement="Stiffness makes iDLG fail more often, and does nothing against Inverting Gradients",
-        expected=Expected(direction="iDLG slope < 0, Inverting Gradients flat"),
-        judge=_privacy,
-        section="§5",
-        plot=_shares,
-        effect="slope of recovery on log stiffness, by attack, once more iterations change nothing",
-        choices=(
-            "an untrained toy victim of our own, digits of 8 × 8 pixels",
-            "Adam at 0.05, two numbers of iterations",
-        ),
-        question="How many iterations did each attack have, and had it converged at every stiffness?",
     ),
     Claim(
         id="gate-density/E20",

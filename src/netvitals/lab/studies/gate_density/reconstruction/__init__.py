@@ -41,6 +41,8 @@ from netvitals.lab.studies.gate_density.reconstruction.problem import (
 )
 from netvitals.lab.studies.gate_density.reconstruction.variants import (
     ACTIVATIONS,
+    BOUNDED,
+    WAYS,
     Spread,
     Variant,
     landscape,
@@ -52,9 +54,11 @@ from netvitals.lab.studies.gate_density.reconstruction.variants import (
 
 __all__ = [
     "ACTIVATIONS",
+    "BOUNDED",
     "GATE_FLOOR",
     "KERNELS",
     "METHODS",
+    "WAYS",
     "BoundCheck",
     "Clusters",
     "DepthLaw",

@@ -1,7 +1,8 @@
 r"""Variants of the problem: other activations, a kernel that is learned too, and slices of the loss.
 
-An activation f of stiffness α answers with $f_\alpha(z) = f(\alpha(z - c))$ where f is bounded (sigmoid, tanh), and
-with $f(\alpha(z - c))/\alpha$ where it grows like the identity, so that its slope far out does not depend on α.
+An activation f of stiffness α answers with $f_\alpha(z) = f(\alpha(z - c))$ where f is bounded (sigmoid, tanh). Where
+it grows like the identity, there are three ways: $f(\alpha(z - c))/\alpha$, whose slope far out does not depend on α,
+$f(\alpha(z - c))$, and $f(z - c)$, in which α has no say.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from netvitals.lab.studies.gate_density.reconstruction.problem import GATE_FLOOR
 
 ACTIVATIONS = ("sigmoid", "tanh", "relu", "gelu", "silu", "mish")
 BOUNDED = ("sigmoid", "tanh")
+WAYS = {"divided": "f(α(z − c))/α", "plain": "f(α(z − c))", "without": "f(z − c)"}  # of those that grow
 
 
 @dataclass(frozen=True)
@@ -31,9 +33,9 @@ class Variant:
 
 
 def solve_activation(
-    problem: Reconstruction, x0: Tensor, name: str, *, iterations: int = 200, lr: float = 0.03
+    problem: Reconstruction, x0: Tensor, name: str, *, iterations: int = 200, lr: float = 0.03, way: str = "divided"
 ) -> Variant:
-    """Adam in the box with another activation in the place of the sigmoid.
+    """Adam in the box with another activation in the place of the sigmoid; ``way`` is how α enters one that grows.
 
     >>> from netvitals.lab.studies.gate_density.reconstruction import kernel, target
     >>> p = Reconstruction(torch.ones(1).double(), kernel("identity"), target("stripes", 8, 2))
@@ -42,12 +44,16 @@ def solve_activation(
     """
     if name not in ACTIVATIONS:
         raise ValueError(f"there is no activation {name!r} for this problem; there are {', '.join(ACTIVATIONS)}")
+    if way not in WAYS:
+        raise ValueError(f"stiffness enters as {', '.join(WAYS)}, got {way!r}")
     f = activations.get(name)
     alpha = problem.alpha[:, None, None]
-    gain = torch.ones_like(alpha) if name in BOUNDED else 1 / alpha
+    grows = name not in BOUNDED
+    inner = torch.ones_like(alpha) if grows and way == "without" else alpha
+    gain = 1 / alpha if grows and way == "divided" else torch.ones_like(alpha)
 
     def answer(z: Tensor) -> Tensor:
-        return gain * f(alpha * (z - problem.c))
+        return gain * f(inner * (z - problem.c))
 
     x = _adam([x0], lambda x: problem.loss(answer(problem.blur(x))).sum(), iterations, [lr], [True])[0]
     z = problem.blur(x).requires_grad_()
