@@ -70,6 +70,10 @@ def test_a_reachable_target_is_made_by_its_picture_and_an_input_is_held_against_
 
 def test_every_set_up_is_asked_and_both_readings():
     assert len(setups.SETUPS) == len(set(setups.SETUPS)) == 12
+    assert {s[2:] for s in setups.SETUPS} == {(8, False), (4, False), (8, True)} and {s[1] for s in setups.SETUPS} == {
+        1,
+        0.5,
+    }
     configs = setups.configs_in(setups.SETUPS, [{"check": "a"}, {"check": "b"}])
     assert len(configs) == 24 and len(setups.configs_in(setups.SETUPS, [{"check": "a"}], blocks=False)) == 8
     rows = [{**c, "iou": [1.0], "iou_input": [0.5], "act": "gelu", "way": w} for c in configs for w in rec.WAYS]

@@ -153,6 +153,13 @@ def test_what_counts_as_recovered_is_asked_too():
     verdict = privacy_claims.privacy(rows)
     assert verdict.status == "underspecified" and verdict.setups == (1, 3), str(verdict)
     assert "squared error below 0.05 1 of 1" in verdict.facts["as printed, by choice"]
+    assert [setup[1].split()[-1] for setup in privacy_claims.by_budget(rows)] == ["0.01", "0.05", "0.001"]
+
+
+def test_the_slope_is_that_of_the_log_odds_on_log_stiffness():
+    rows = privacy_claims.recovered(_attacked({"idlg": {1.0: (15,), 40.0: (5,)}}, budgets=(600,)))
+    fit = privacy_claims.regression(rows, "idlg")
+    assert fit is not None and fit.coefficients[1] == pytest.approx(-2 * np.log(3) / np.log(40), rel=1e-3)
 
 
 def test_the_gradients_hold_the_picture_at_every_stiffness():
