@@ -10,9 +10,12 @@ from torch import nn
 from torch.nn import functional as F
 
 import netvitals as nv
+from netvitals.anatomy.parts import ParameterPart
 from netvitals.capture import task_of
 from netvitals.saddle import rehearse_escape
-from netvitals.saddle.measure.rehearsal import REHEARSED_SPREAD, _Look, _noise, _path, _steps
+from netvitals.saddle.rehearsal import escape, looks
+from netvitals.saddle.rehearsal.looks import Look, sampling
+from netvitals.saddle.rehearsal.strides import AdamFlow, Flow, Rehearsal, _stride, path
 
 
 class Gated(nn.Module):
@@ -102,6 +105,7 @@ def scored(size, scale=0.01, seed=1):
         (Fused, MEAN, 0.01, 0.02, 0.8, 2),
         (lambda: Attention(softmax=False, out=1), MATCH, 0.1, 0.1, 0.0, 4),
         (lambda: scored(4.0), MEAN, None, 0.1, 0.0, 2),  # a pattern that is there already, and stays
+        (Attention, WIDE, 0.003, 0.1, 0.0, 2),  # V and O alone could not end it: Q and K join in
         (chain, LINE, 0.01, 0.02, 0.0, 2),
     ],
 )
@@ -112,7 +116,42 @@ def test_gradient_descent_leaves_the_plateau_when_one_look_says(make, batch, sca
     true = trained(net, batch, optimizer)
     assert told.known and told.r == r and true > 60, (told, true)
     assert told.step == pytest.approx(true, rel=0.15) and told.low < true < told.high, (told, true)
-    assert told.high / told.step == pytest.approx(math.exp(1.2816 * REHEARSED_SPREAD), rel=1e-3)
+
+
+def adam_after(net, batch, steps, **options):
+    optimizer = torch.optim.Adam(net.parameters(), lr=2e-4, **options)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        F.mse_loss(net(batch[0]), batch[1]).backward()
+        optimizer.step()
+    return optimizer
+
+
+@pytest.mark.parametrize(
+    ("make", "batch", "scale", "r"),
+    [(Gated, SQUARE, 0.04, 3), (Attention, MEAN, 0.01, 2), (lambda: Attention(softmax=False, out=1), MATCH, 0.1, 4)],
+)
+def test_adam_leaves_the_plateau_when_one_look_at_its_moments_says(make, batch, scale, r):
+    net = tiny(make(), scale)
+    optimizer = adam_after(net, batch, 25)
+    told = rehearse_escape(net, "mse", batch, optimizer=optimizer, step=25)
+    true = 25 + trained(net, batch, optimizer)
+    assert told.known and told.r == r and true > 80, (told, true)
+    assert told.step == pytest.approx(true, rel=0.12) and told.low < true < told.high, (told, true)
+
+
+def test_the_interval_is_as_wide_as_the_batch_is_small(monkeypatch):
+    told = lambda n: rehearse_escape(tiny(Gated(), 0.04), "mse", (SQUARE[0][:n], SQUARE[1][:n]), optimizer=0.3)
+    found = told(256)
+    monkeypatch.setattr(escape, "sampling", lambda *_: looks.Sampling(0.2, 0.3))
+    wide = told(256)
+    spread = math.hypot(escape.REHEARSED_SPREAD, escape.WIDER * 0.3)
+    assert wide.high / wide.step == pytest.approx(math.exp(1.2816 * spread), rel=1e-3)
+    monkeypatch.setattr(escape, "sampling", lambda *_: looks.Sampling(0.0, 0.0))
+    alone = told(256)
+    assert alone.high / alone.step == pytest.approx(math.exp(1.2816 * escape.REHEARSED_SPREAD), rel=1e-3)
+    assert wide.step / alone.step == pytest.approx(math.exp(escape.FITS * 3 * 0.2), rel=1e-6)  # r = 3 factors
+    assert alone.high / alone.step < found.high / found.step and alone.step < found.step
 
 
 NOISE = X[:24], torch.randn(24, 1, generator=G)
@@ -124,9 +163,8 @@ NOISE = X[:24], torch.randn(24, 1, generator=G)
         (Gated, SQUARE, 0.1, "no layer is small"),
         (Attention, MEAN, 0.1, "no layer is small"),
         (lambda: scored(1.0, 0.003, seed=9), WIDE, 0.1, "no product with q.weight as a factor"),
-        (lambda: tiny(Attention(), 0.003, seed=0), WIDE, 0.1, "takes at most .* alone does not end"),
         (lambda: tiny(chain(norm=True), 0.01), LINE, 0.1, "layer_norm removes the scale"),
-        (lambda: tiny(chain(), 0.01), LINE, torch.optim.AdamW, "AdamW divides"),
+        (lambda: tiny(chain(), 0.01), LINE, torch.optim.AdamW, "AdamW divides by what the gradients have been"),
         (lambda: tiny(chain(), 0.01), LINE, torch.optim.Adagrad, "has no law here"),
         (lambda: tiny(chain(), 0.01), LINE, 0.0, "learning rate is 0"),
         (lambda: tiny(chain(), 0.01), NOISE, 0.1, "is noise of these 24 examples"),
@@ -143,11 +181,18 @@ def test_where_the_law_does_not_hold_it_is_refused_with_the_reason(net, batch, o
     assert re.search(why, found.reason), found.reason
 
 
-def test_weight_decay_that_holds_the_layers_down_is_refused():
+def test_weight_decay_is_rehearsed_and_refused_where_it_holds_the_layers_down():
+    """What decay takes of two layers that grow by e^(aτ), it takes of a: the wait is longer by a / (a − λ)."""
     net = tiny(chain(), 0.01)
-    decay = lambda much: torch.optim.SGD(net.parameters(), lr=0.02, weight_decay=much)
-    assert rehearse_escape(net, "mse", LINE, optimizer=decay(1e-4)).known
-    assert "weight decay" in rehearse_escape(net, "mse", LINE, optimizer=decay(0.5)).reason
+    told = lambda much: rehearse_escape(
+        net, "mse", LINE, optimizer=torch.optim.SGD(net.parameters(), lr=0.02, weight_decay=much)
+    )
+    free, slow = told(0.0), told(0.2)
+    true = trained(net, LINE, torch.optim.SGD(net.parameters(), lr=0.02, weight_decay=0.2))
+    assert slow.step > 1.05 * free.step and slow.step == pytest.approx(true, rel=0.05)
+    assert not told(50.0).known
+    adam = adam_after(tiny(net, 0.01), LINE, 25, weight_decay=0.1)
+    assert "divides its weight decay too" in rehearse_escape(net, "mse", LINE, optimizer=adam).reason
 
 
 def test_a_bias_that_moves_beside_the_product_is_refused():
@@ -158,17 +203,23 @@ def test_a_bias_that_moves_beside_the_product_is_refused():
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_steps_are_those_of_an_exponential_under_momentum(momentum):
-    """A weight whose gradient is −a·w: steps until it has grown by e⁸, counted and by the formula."""
+@pytest.mark.parametrize("mean", [False, True])
+def test_steps_are_those_of_an_exponential_under_momentum(momentum, mean):
+    """A weight whose gradient is −a·w: steps until it has grown by e⁸, counted and by the formula; Adam's momentum is a
+    mean of the gradients, and SGD's a sum."""
     a, lr, w, v, grown = 2.0, 0.02, 1.0, 0.0, []
+    share = 1 - momentum if mean else 1.0
     while w < math.exp(12):
-        v = momentum * v + a * w
+        v = momentum * v + share * a * w
         w = w + lr * v
         grown.append(math.log(w))
     steps = sum(4 < g < 12 for g in grown)  # after the first ones, in which the momentum builds up
-    told = _steps(np.full(100, 8 / a / 100), np.full(100, a), lr, momentum)
-    assert told == pytest.approx(steps, abs=1)
-    assert _steps(np.array([1.0]), np.array([1e-6]), lr, momentum) == pytest.approx((1 - momentum) / lr, rel=1e-3)
+    flow = AdamFlow(lr, 0.0, {}, momentum, 0.999, 1e-8, 1.0) if mean else Flow(lr, momentum)
+    assert flow.steps(np.full(100, 8 / a / 100), np.full(100, a)) == pytest.approx(steps, abs=1)
+    slow = (1 - momentum) / lr / share
+    assert flow.steps(np.array([1.0, 2.0]), np.array([1e-6, 0.0])) == pytest.approx(3 * slow, rel=1e-3)
+    cold = Flow(lr, momentum, cold=True).steps(np.array([1.0]), np.array([0.0]))
+    assert cold == pytest.approx((1 - momentum) / lr + momentum / (1 - momentum))
 
 
 @pytest.mark.parametrize("r", [2, 3, 4])
@@ -181,20 +232,73 @@ def test_the_law_is_integrated_to_its_end(r):
     task = task_of(nn.Identity(), "mse", (y, y))  # the output can become 1 of (1, 3): the loss falls from 5 to 4.5
     c, b, reach = 0.3, 0.02, 0.5
     speed = lambda g: c * (g * g + b * b) ** (1 - 1 / r) * (1 - g / (2 * reach))
-    look = lambda g: _Look(g, 5 - g, g * up, rest, 5.0, {"w": torch.tensor([speed(g) ** 0.5], dtype=torch.float64)})
-    taus, paces, why = _path([look(0.01), look(0.02), look(0.03)], [1.0, 2.0], task, r)
+    look = lambda g: Look(g, 5 - g, g * up, rest, 5.0, {"w": torch.tensor([speed(g) ** 0.5], dtype=torch.float64)})
+    found = Rehearsal([look(0.01), look(0.02), look(0.03)], [1.0, 2.0])
+    taus, paces, supposed, why = path(found, task, r)
     end = 2 * reach * (1 - math.sqrt(1 - 0.05 * 5 / reach))
     assert not why and end > 0.25  # the output has gone a quarter of its way and more: the last factor counts
-    assert float(taus.sum()) == pytest.approx(3 + quad(lambda g: 1 / speed(g), 0.03, end)[0], rel=2e-3)
-    assert paces[:2] == pytest.approx([speed(g) / (r * math.hypot(g, b)) for g in (0.02, 0.03)], rel=1e-3)
-    assert paces[-1] == pytest.approx(speed(end) / (r * math.hypot(end, b)), rel=0.01)
+    assert supposed == pytest.approx(quad(lambda g: 1 / speed(g), 0.03, end)[0], rel=2e-3)
+    assert float(taus.sum()) == pytest.approx(3 + supposed) and taus[:2].tolist() == [1.0, 2.0]
+    grows = [math.log(speed(0.02) / speed(0.01)) / 2, math.log(speed(0.03) / speed(0.02)) / 4]
+    assert paces[:2] == pytest.approx(grows, rel=1e-6)  # of the gradient, which is the root of the speed
+    assert paces[-1] == pytest.approx((1 - 1 / r) * speed(end) / math.hypot(end, b), rel=0.01)
+
+
+def test_what_cannot_take_enough_of_the_loss_away_does_not_end_the_plateau():
+    y = torch.tensor([[0.5], [3.0]])
+    out = torch.tensor([[0.1], [0.0]])
+    seen = lambda g: Look(g, 4.6, g * out, 0 * y, 4.625, {"w": torch.tensor([g])})
+    *_, why = path(Rehearsal([seen(0.01), seen(0.02)], [1.0]), task_of(nn.Identity(), "mse", (y, y)), 2)
+    assert "takes at most 2.7 % of the loss away, which alone does not end" in why  # 0.125 of 4.625
+
+
+def test_the_last_stride_counts_up_to_the_level():
+    """The fall of the loss doubles in the stride, and the twentieth of 5 is reached at its square root of two."""
+    y = torch.ones(2, 1)
+    seen = lambda fallen, g: Look(fallen, 5 - fallen, y, y, 5.0, {"w": torch.tensor([g])})
+    once = 0.25 / math.sqrt(2)
+    found = Rehearsal([seen(0.1, 1.0), seen(once, 2.0), seen(2 * once, 4.0)], [1.0, 3.0])
+    taus, paces, supposed, why = path(found, None, 2)
+    assert taus == pytest.approx([1.0, 1.5], rel=1e-6) and supposed == 0 and not why
+    assert paces == pytest.approx([math.log(2), math.log(2) / 3], rel=1e-6)
+
+
+def test_a_stride_is_the_flow_for_its_time():
+    """Gradient descent by very small steps, and Adam's with its moments, against one stride: a tenth of a weight."""
+    x = torch.eye(2, dtype=torch.float64)
+    start = torch.tensor([[0.3, -0.2], [0.1, 0.4]], dtype=torch.float64)
+    for adam in (False, True):
+        net = nn.Linear(2, 2, bias=False).double()
+        net.weight.data = start.clone()
+        task = task_of(net, "mse", (x, torch.ones_like(x)))
+        seen = looks.look(net, task, 0)
+        seconds = {"weight": seen.grads["weight"].square() * 0.1}
+        flow = AdamFlow(1e-3, 0.2, seconds, 0.9, 0.99, 0.5, 10.0) if adam else Flow(1e-3, decay=0.2)
+        found = Rehearsal([seen])
+        whole = ParameterPart(parameter="weight")
+        _stride(net, task, [whole], flow, found, 0)
+        w, h, n = start.clone(), found.strides[0], 4000
+        v, taken = seen.grads["weight"].square() * 0.1, 10.0
+        for _ in range(n):
+            g = (x @ w.T - 1).T @ x / 2
+            if adam:
+                root = (v / (1 - 0.99**taken)).sqrt()
+                kept = 0.99 ** (h / n / 1e-3)
+                v, taken = kept * v + (1 - kept) * g.square(), taken + h / n / 1e-3
+            w = w - h / n * ((g / (root + 0.5) if adam else g) + 0.2 * w)
+        moved = (w - start).norm()
+        assert float(moved) == pytest.approx(0.1 * float(start.norm()), rel=0.3 if adam else 0.1)
+        assert float((net.weight.detach() - w).norm() / moved) < (0.02 if adam else 0.005)
 
 
 def test_the_noise_of_a_batch_is_the_spread_of_its_examples():
     net, (x, y) = nn.Linear(6, 1, bias=False).double(), (X[:8].double(), NOISE[1][:8].double())
     each = 2 * (net(x).detach() - y) * x  # gradients of the eight examples
-    share = float(each.var(0).sum() / 8 / each.mean(0).square().sum())
-    assert _noise(net, "mse", (x, y), 8, 0) == pytest.approx(share, rel=1e-9)
+    mean = each.mean(0)
+    found = sampling(net, "mse", (x, y), 8, 0)
+    assert found.share == pytest.approx(float(each.var(0).sum() / 8 / mean.square().sum()), rel=1e-9)
+    along = each @ mean / mean.square().sum()
+    assert float(along.mean()) == pytest.approx(1.0) and found.stderr == pytest.approx(float(along.std() / 8**0.5))
 
 
 def test_the_model_is_left_as_it_was():

@@ -176,7 +176,11 @@ def plateau_end(context: Context) -> Iterator[Finding]:
             "info",
             "",
             f"The loss will {event} near {_odds(f)}.",
-            why=f"Its slope grows as it does on the way out of a saddle (from {basis}, at step {f.made_at}).",
+            why=(
+                f"A copy that was carried on out of the saddle left it then (rehearsed by step {f.made_at})."
+                if f.conditions.get("law") == "rehearsal"
+                else f"Its slope grows as it does on the way out of a saddle (from {basis}, at step {f.made_at})."
+            ),
             advice="Wait for it. If it is too long, a larger learning rate shortens it in proportion.",
             evidence=_ground(f, context.table.loss),
         )

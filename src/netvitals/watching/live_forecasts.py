@@ -29,6 +29,9 @@ class LiveForecasts:
         self._settings = next((v for v in watch._schedule.vitals if v.name == "optimizer"), None)
         self._failed = False
         self.forecaster: Forecaster = Forecaster(self._activations, self._plan)
+        plateau = next((v for v in watch._schedule.vitals if hasattr(v, "said")), None)
+        if plateau is not None:
+            self.forecaster.plateaus.said = plateau.said
         watch._buffer.finished.append(self.look)
         watch._buffer.heard.append(self.losses)
 
