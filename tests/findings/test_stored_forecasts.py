@@ -6,6 +6,7 @@ import pytest
 from netvitals.capture import ArrayReading, Reading
 from netvitals.findings import diagnose
 from netvitals.findings.curves import Curve, table_of
+from netvitals.findings.drift import _outlook
 from netvitals.findings.forecasts import costly_level, push_sign
 from netvitals.forecasts import Forecast
 from netvitals.gates import predict
@@ -133,6 +134,12 @@ def test_drift_does_not_claim_to_persist_on_a_push_that_is_none():
     readings += [Reading(10 * t, "drift", "output", "euler", float(v)) for t, v in enumerate(noise)]
     (found,) = [f for f in diagnose(readings) if f.rule == "negative drift"]
     assert "not surely different from zero" in found.why and "will persist" not in found.why
+
+
+def test_a_push_is_told_with_its_error_and_judged_by_its_mean():
+    assert _outlook(push(0.5, 0.54, 0.46)).startswith("⟨o, ∇ℓ⟩ = +0.5 ± 0.02 is still positive")
+    assert "-0.5 ± 0.02 has turned negative" in _outlook(push(-0.5, -0.54, -0.46))
+    assert "still positive" in _outlook(push(1.0, 1.0, 0.9, 1.1, 1.0, -0.01))  # one reading turns nothing round
 
 
 # ---------------------------------------------------------------- what sparsity cost this very run
