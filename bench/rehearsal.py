@@ -1,8 +1,9 @@
 """How well one look tells the end of a plateau: ``saddle.rehearse_escape`` against training on fresh batches.
 
 ``python bench/rehearsal.py tuning`` has the families that its spread was set on, ``python bench/rehearsal.py test``
-others. A line a family: when the loss on a fixed batch had fallen by a twentieth, ln(time told / time left) at the
-start and at a quarter, half and three quarters of the way, how many 80 % intervals held, and why it was silent.
+others; with a further word, only those whose name has it. A line a family: when the loss on a fixed batch had fallen by
+a twentieth, ln(time told / time left) at the start and at a quarter, half and three quarters of the way, how many 80 %
+intervals held, and why it was silent.
 Families that were tests before (their intervals were mended after they had been seen) are tuning families now.
 """
 
@@ -139,6 +140,12 @@ FAMILIES = {
         "GELU, classes by Adam": (
             lambda: chain((10, 32, 32, 4), nn.GELU), largest(10, 4), (10,), 1e-4, 0.15, "adam", F.cross_entropy,
         ),
+        "GEGLU by Adam": (lambda: Gated(6, 40, 1, act=F.gelu), product(6), (6,), 2e-4, 0.1, "adam", F.mse_loss),
+        "residual attention by Adam": (Residual, line(8, 4), (5, 8), 1e-4, 0.05, "adam", F.mse_loss),
+        "ReLU by Adam": (lambda: chain((8, 32, 32, 1), nn.ReLU), line(8, 1), (8,), 1e-4, 0.1, "adam", F.mse_loss),
+        "linear attention, 2 heads by Adam": (
+            lambda: Attention(6, 2, 1, False), match(6), (5, 6), 2e-4, 0.4, "adam", F.mse_loss,
+        ),
     },
     "test": {
         "bilinear, 3 outputs": (
@@ -158,11 +165,16 @@ FAMILIES = {
             lambda: chain((10, 24, 24, 24, 2), nn.Tanh), line(10, 2), (10,), 0.03, 0.25, 0.0, F.mse_loss,
         ),
         "ELU, classes": (lambda: chain((9, 40, 3), nn.ELU), largest(9, 3), (9,), 0.02, 0.02, 0.0, F.cross_entropy),
-        "GEGLU by Adam": (lambda: Gated(6, 40, 1, act=F.gelu), product(6), (6,), 2e-4, 0.1, "adam", F.mse_loss),
-        "residual attention by Adam": (Residual, line(8, 4), (5, 8), 1e-4, 0.05, "adam", F.mse_loss),
-        "ReLU by Adam": (lambda: chain((8, 32, 32, 1), nn.ReLU), line(8, 1), (8,), 1e-4, 0.1, "adam", F.mse_loss),
-        "linear attention, 2 heads by Adam": (
-            lambda: Attention(6, 2, 1, False), match(6), (5, 6), 2e-4, 0.4, "adam", F.mse_loss,
+        "SwiGLU, 2 outputs by Adam": (lambda: Gated(7, 24, 2), square(7, 2), (7,), 1.5e-4, 0.12, "adam", F.mse_loss),
+        "tanh gate by Adam": (lambda: Gated(9, 20, 1, act=torch.tanh), product(9), (9,), 1e-4, 0.1, "adam", F.mse_loss),
+        "attention, 4 heads by Adam": (
+            lambda: Attention(12, 4, 5), mean(12, 5), (7, 12), 1e-4, 0.02, "adam", F.mse_loss,
+        ),
+        "ELU, classes by Adam": (
+            lambda: chain((9, 40, 3), nn.ELU), largest(9, 3), (9,), 1e-4, 0.02, "adam", F.cross_entropy,
+        ),
+        "bilinear, 3 outputs by Adam": (
+            lambda: Gated(6, 30, 3, True, nn.Identity()), square(6, 3), (6,), 2e-4, 0.2, "adam", F.mse_loss,
         ),
     },
 }  # fmt: skip
@@ -205,14 +217,14 @@ def told(family: tuple, seed: int) -> tuple[float, list]:
         step, state, moments = next(k for k in reversed(kept) if k[0] <= share * min(left, STEPS))
         net.load_state_dict(state)
         optimizer.load_state_dict(moments)
-        said.append(rehearse_escape(net, loss, (x, y), optimizer=optimizer, step=step))
+        said.append(rehearse_escape(net, loss, (x, y), optimizer=optimizer, step=step, examples=BATCH))
     return left, said
 
 
-def main(split: str, seeds: range) -> None:
+def main(split: str, seeds: range, word: str = "") -> None:
     torch.set_num_threads(1)
     errors, held = [], 0
-    for name, family in FAMILIES[split].items():
+    for name, family in ((n, f) for n, f in FAMILIES[split].items() if word in n):
         runs = [told(family, seed) for seed in seeds]
         known = [(left, e) for left, said in runs for e in said if e.known and left > e.at]
         here = [math.log((e.step - e.at) / (left - e.at)) for left, e in known if left < STEPS]
@@ -233,4 +245,4 @@ def main(split: str, seeds: range) -> None:
 
 if __name__ == "__main__":
     split = sys.argv[1] if len(sys.argv) > 1 else "test"
-    main(split, range(40, 46) if split == "tuning" else range(200, 216))
+    main(split, range(40, 46) if split == "tuning" else range(200, 216), "".join(sys.argv[2:3]))

@@ -229,7 +229,7 @@ def gated_run(make=torch.optim.SGD, lr=0.2, steps=130, watched=True, run=None, s
 def test_a_gated_block_is_rehearsed_on_a_few_looks_and_training_is_the_same(make, lr, tmp_path):
     seen, vital, left, weights = gated_run(make, lr, run=tmp_path / "r")
     made = vital._rehearsals.made
-    assert [f.at for f in made] == [0, 20, 60] and left > 90
+    assert [f.at for f in made] == [0, 20, 60] and left > 90 and vital._examples == 256
     assert made[0].known == (make is torch.optim.SGD) and ("Adam divides" in made[0].reason) != made[0].known
     assert all(f.r == 3 and f.low < left < f.high for f in made[1:]), (made, left)
     on = [f for f in vital.forecasts if 20 <= f.at < left - 10]

@@ -108,6 +108,9 @@ def test_every_parameter_counts_by_its_own_rate():
     square = lambda p: float(p.detach().square().sum())
     expected = square(net[2].weight) / 5 - square(net[0].weight) / 2 - square(net[0].bias) / 3
     assert pair.delta == pytest.approx(expected, rel=1e-12) and abs(pair.defect) < 1e-10
+    nn.functional.mse_loss(net(batch[0]), batch[1]).backward()
+    gap = 5 * square(net[2].weight.grad) - 2 * square(net[0].weight.grad) - 3 * square(net[0].bias.grad)
+    assert pair.grad_gap == pytest.approx(gap, rel=1e-12)
 
 
 # ---------------------------------------------------------------- the command line

@@ -37,7 +37,7 @@ WARM = 20  # steps that Adam has taken before its second moments are believed
 # on the tuning families of bench/rehearsal.py: standard deviation of ln(time left) beside the batch's, what a standard
 # error from sixteen parts is short of, and the share of rν by which the time is longer on other examples
 REHEARSED_SPREAD, WIDER, FITS = 0.04, 1.15, 0.25
-ADAM_SPREAD = 0.12  # of Adam, which divides most of the batch's own out
+ADAM_SPREAD, ADAM_WIDER = 0.05, 0.45  # of Adam, which divides half of the batch's own out
 
 
 @undisturbed
@@ -52,6 +52,7 @@ def rehearse_escape(
     step: int = 0,
     level: float = 0.8,
     anatomy: Anatomy | None = None,
+    examples: int | None = None,
     when: Callable[[float], float] | None = None,
 ) -> EscapeForecast:
     """Forecast the end of a plateau from one look at a model, which is left as it was.
@@ -67,6 +68,7 @@ def rehearse_escape(
         step: number of the training step.
         level: nominal coverage of the interval.
         anatomy: of this model, where it is known already.
+        examples: in a batch of the loop, whose noise Adam divides by; as many as in this one if left out.
         when: the step by which so much more learning rate is spent, as the schedule has it; constant if left out.
 
     Returns:
@@ -106,6 +108,8 @@ def rehearse_escape(
                 f"{100 * min(noise.share, 1.0):.0f} % of the slope of the loss is noise of these {task.examples} "
                 f"examples: a larger batch can tell"
             )
+        if isinstance(flow, path.AdamFlow):
+            flow.noisy = 1 + noise.share * task.examples / (examples or task.examples)
         parts = [p for p in weight_parts(anatomy) if p.parameter in seen.grads]
         found = path.begin(model, task, parts, flow, seed)
         if found.reason:
@@ -127,8 +131,10 @@ def rehearse_escape(
     step_of = steps if when is None else when(steps * flow.lr) - step
     if not math.isfinite(step_of):
         return refuse("the learning rate that is left does not reach its end")
-    own = ADAM_SPREAD if isinstance(flow, path.AdamFlow) else math.hypot(REHEARSED_SPREAD, WIDER * noise.stderr)
-    return replace(made_forecast(step, step_of, level, r, LEAVES, "rehearsal", own), rest=seen.resting)
+    adam = isinstance(flow, path.AdamFlow)
+    spread, wider = (ADAM_SPREAD, ADAM_WIDER) if adam else (REHEARSED_SPREAD, WIDER)
+    told = made_forecast(step, step_of, level, r, LEAVES, "rehearsal", math.hypot(spread, wider * noise.stderr))
+    return replace(told, rest=seen.resting)
 
 
 def _flow(model: nn.Module, optimizer: torch.optim.Optimizer | float, seen: Look) -> tuple[path.Flow, str]:

@@ -2,7 +2,8 @@ r"""A copy carried along the optimizer's path by strides of a tenth of its weigh
 
 A plateau is slow: weights that grow by a factor of a hundred do so in fifty strides, whatever the learning rate. Under
 SGD the path is the flow $dw=-(g+\lambda w)\,d\tau$, under Adam $dw=-(g/(\sqrt{\hat v}+\epsilon)+\lambda w)\,d\tau$,
-where v begins as training has left it, the noise of its batches in it, and follows the squares of the gradients.
+where v begins as training has left it and follows the squares of the gradients, those of batches of B examples: by
+$1+\nu n/B$ larger than those of the n that are looked at.
 Where the strides run out before the end, the law
 
 $$\dot\gamma=c\,(\gamma^2+b^2)^{1-1/r}\,(1-x),\qquad x=\gamma/2R,$$
@@ -85,14 +86,16 @@ class AdamFlow(Flow):
         beta2: memory of that of their squares.
         eps: as Adam has it.
         taken: steps that it has taken.
+        noisy: squared gradients of the loop's batches over those of the fixed batch.
     """
 
     def __init__(
-        self, lr: float, decay: float, seconds: dict[str, Tensor], beta1: float, beta2: float, eps: float, taken: float
+        self, lr: float, decay: float, seconds: dict[str, Tensor], beta1: float, beta2: float, eps: float, taken: float,
+        noisy: float = 1.0,
     ) -> None:  # fmt: skip
         super().__init__(lr, beta1, decay)
         self.scale = 1 - beta1
-        self.seconds, self.beta2, self.eps, self.taken = seconds, beta2, eps, taken
+        self.seconds, self.beta2, self.eps, self.taken, self.noisy = seconds, beta2, eps, taken, noisy
 
     def push(self, name: str, weight: Tensor, grad: Tensor) -> Tensor:
         root = (self.seconds[name] / (1 - self.beta2**self.taken)).sqrt()
@@ -102,7 +105,7 @@ class AdamFlow(Flow):
         kept = self.beta2 ** (rate / self.lr)
         self.taken += rate / self.lr
         for name, g in last.items():
-            square = 0.5 * (first[name].square() + g.square())
+            square = 0.5 * self.noisy * (first[name].square() + g.square())
             self.seconds[name] = kept * self.seconds[name] + (1 - kept) * square
 
 

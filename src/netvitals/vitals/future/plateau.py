@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from netvitals._trouble import see
 from netvitals.anatomy import Anatomy, chart
-from netvitals.capture import Metric, ParameterView, Recorder, Vital, WatchContext
+from netvitals.capture import LinearView, Metric, ParameterView, Recorder, Vital, WatchContext
 from netvitals.capture.task import inputs_of
 from netvitals.optim.schedules import FutureRates, RatePlan, group_settings
 from netvitals.saddle.measure.forecasting import EscapeForecast, no_forecast, optimizer_rule
@@ -96,6 +96,7 @@ class PlateauForecast(Vital):
         self._plan: RatePlan | None = None
         self._taus: list[float] = []
         self._rehearsals = Rehearsals()
+        self._examples: int | None = None  # in a batch of the loop
 
     def begin(self, context: WatchContext) -> None:
         self._context = context
@@ -177,6 +178,7 @@ class PlateauForecast(Vital):
                 step=step,
                 level=self.level,
                 anatomy=self._anatomy,
+                examples=self._examples,
                 when=plan.when,
             )
             spent = lambda first, last: float(plan.rates(first, last)[0])
@@ -204,6 +206,9 @@ class PlateauForecast(Vital):
         before, self._plan = self._plan, self._future.plan(self.optimizer, step, gains, decays)
         last = self._taus[-1] if self._taus else 0.0
         self._taus.append(last + (0.0 if before is None else float(before.rates(before.step, step)[0])))
+
+    def linear(self, recorder: Recorder, view: LinearView) -> None:
+        self._examples = int(view.x.shape[view.site.batch_dim or 0])
 
     def parameters(self, recorder: Recorder, view: ParameterView) -> None:
         if self.loss_fn is None:
