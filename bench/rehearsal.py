@@ -146,6 +146,17 @@ FAMILIES = {
         "linear attention, 2 heads by Adam": (
             lambda: Attention(6, 2, 1, False), match(6), (5, 6), 2e-4, 0.4, "adam", F.mse_loss,
         ),
+        "SwiGLU, 2 outputs by Adam": (lambda: Gated(7, 24, 2), square(7, 2), (7,), 1.5e-4, 0.12, "adam", F.mse_loss),
+        "tanh gate by Adam": (lambda: Gated(9, 20, 1, act=torch.tanh), product(9), (9,), 1e-4, 0.1, "adam", F.mse_loss),
+        "attention, 4 heads by Adam": (
+            lambda: Attention(12, 4, 5), mean(12, 5), (7, 12), 1e-4, 0.02, "adam", F.mse_loss,
+        ),
+        "ELU, classes by Adam": (
+            lambda: chain((9, 40, 3), nn.ELU), largest(9, 3), (9,), 1e-4, 0.02, "adam", F.cross_entropy,
+        ),
+        "bilinear, 3 outputs by Adam": (
+            lambda: Gated(6, 30, 3, True, nn.Identity()), square(6, 3), (6,), 2e-4, 0.2, "adam", F.mse_loss,
+        ),
     },
     "test": {
         "bilinear, 3 outputs": (
@@ -165,16 +176,17 @@ FAMILIES = {
             lambda: chain((10, 24, 24, 24, 2), nn.Tanh), line(10, 2), (10,), 0.03, 0.25, 0.0, F.mse_loss,
         ),
         "ELU, classes": (lambda: chain((9, 40, 3), nn.ELU), largest(9, 3), (9,), 0.02, 0.02, 0.0, F.cross_entropy),
-        "SwiGLU, 2 outputs by Adam": (lambda: Gated(7, 24, 2), square(7, 2), (7,), 1.5e-4, 0.12, "adam", F.mse_loss),
-        "tanh gate by Adam": (lambda: Gated(9, 20, 1, act=torch.tanh), product(9), (9,), 1e-4, 0.1, "adam", F.mse_loss),
-        "attention, 4 heads by Adam": (
-            lambda: Attention(12, 4, 5), mean(12, 5), (7, 12), 1e-4, 0.02, "adam", F.mse_loss,
+        "GEGLU, 2 outputs by Adam": (
+            lambda: Gated(8, 28, 2, act=F.gelu), square(8, 2), (8,), 1e-4, 0.12, "adam", F.mse_loss,
         ),
-        "ELU, classes by Adam": (
-            lambda: chain((9, 40, 3), nn.ELU), largest(9, 3), (9,), 1e-4, 0.02, "adam", F.cross_entropy,
+        "attention, 3 outputs by Adam": (
+            lambda: Attention(10, 2, 3), mean(10, 3), (5, 10), 1.5e-4, 0.02, "adam", F.mse_loss,
         ),
-        "bilinear, 3 outputs by Adam": (
-            lambda: Gated(6, 30, 3, True, nn.Identity()), square(6, 3), (6,), 2e-4, 0.2, "adam", F.mse_loss,
+        "tanh, 4 layers by Adam": (
+            lambda: chain((10, 24, 24, 24, 2), nn.Tanh), line(10, 2), (10,), 1e-4, 0.25, "adam", F.mse_loss,
+        ),
+        "linear attention, 10 tokens by Adam": (
+            lambda: Attention(10, 1, 1, False), match(10), (10, 10), 1e-4, 0.35, "adam", F.mse_loss,
         ),
     },
 }  # fmt: skip

@@ -105,7 +105,8 @@ class AdamFlow(Flow):
         kept = self.beta2 ** (rate / self.lr)
         self.taken += rate / self.lr
         for name, g in last.items():
-            square = 0.5 * self.noisy * (first[name].square() + g.square())
+            square = 0.5 * (first[name].square() + g.square())
+            square = square + (self.noisy - 1) * square.mean()  # noise spreads over all weights of a layer
             self.seconds[name] = kept * self.seconds[name] + (1 - kept) * square
 
 
