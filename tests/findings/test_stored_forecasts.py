@@ -92,6 +92,9 @@ def test_a_plateaus_end_is_told_until_its_day():
     assert "have fallen by half near step 80" in ahead["plateau forecast"].what
     leaves = rules(with_forecasts(event("plateau/leaves", 80.0, method="saddle")))
     assert "leave this plateau" in leaves["plateau forecast"].what
+    assert "from looks at a fixed batch, at step" in leaves["plateau forecast"].why
+    copied = rules(with_forecasts(event("plateau/leaves", 80.0, method="saddle", conditions={"law": "rehearsal"})))
+    assert "left it then (rehearsed, at step" in copied["plateau forecast"].why
     assert "plateau forecast" not in rules(with_forecasts(event("plateau/drop@0.5", 30.0, made_at=10)))
 
 

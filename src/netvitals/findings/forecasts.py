@@ -30,6 +30,7 @@ SURE = 2.0  # standard errors that a slope must differ from zero by
 MEDIAN, BACK = 9, 1.5  # losses whose median is compared with the lowest before; how near it has to come again
 LOST = 0.05  # share of the way back to guessing that is no danger
 SHUTS = 0.05  # fall of a gate density that is worth a word
+BASIS = {"saddle": "looks at a fixed batch", "loss alone": "the loss and its slope alone"}  # of a plateau's end
 SUNK = 0.05  # standard deviations that pre-activations must have sunk for drift to be worth a word
 
 
@@ -169,18 +170,14 @@ def plateau_end(context: Context) -> Iterator[Finding]:
     """
     for f in _open(context, "plateau/"):
         event = "leave this plateau" if f.quantity == "plateau/leaves" else "have fallen by half"
-        basis = {"saddle": "looks at a fixed batch", "loss alone": "the loss and its slope alone"}.get(
-            f.method, f.method
-        )
+        why = f"Its slope grows as it does on the way out of a saddle (from {BASIS.get(f.method, f.method)}"
+        if f.conditions.get("law") == "rehearsal":
+            why = "A copy that was carried on out of the saddle left it then (rehearsed"
         yield Finding(
             "info",
             "",
             f"The loss will {event} near {_odds(f)}.",
-            why=(
-                f"A copy that was carried on out of the saddle left it then (rehearsed by step {f.made_at})."
-                if f.conditions.get("law") == "rehearsal"
-                else f"Its slope grows as it does on the way out of a saddle (from {basis}, at step {f.made_at})."
-            ),
+            why=f"{why}, at step {f.made_at}).",
             advice="Wait for it. If it is too long, a larger learning rate shortens it in proportion.",
             evidence=_ground(f, context.table.loss),
         )

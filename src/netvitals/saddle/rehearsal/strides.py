@@ -179,7 +179,11 @@ def go_on(
 
 
 def left(seen: Look) -> bool:
-    """Whether the loss has left the plateau."""
+    """Whether the loss has left the plateau.
+
+    Args:
+        seen: a look.
+    """
     return seen.loss < (1 - LEAVES) * seen.resting
 
 
