@@ -11,6 +11,7 @@ from torch import nn
 from netvitals.anatomy.parts import ParameterPart
 from netvitals.capture import task_of
 from netvitals.saddle.measure.forecasting import made_forecast
+from netvitals.saddle.measure.growth import measure_growth, rate_left
 from netvitals.saddle.measure.outlook import forecast_escape
 from netvitals.saddle.measure.plateau import Snapshot
 from netvitals.saddle.rehearsal import looks
@@ -160,10 +161,10 @@ def test_the_slope_takes_over_when_the_plateau_is_left_with_the_order_that_was_c
             for i, v in enumerate(x)
         ]  # fmt: skip
 
-    def ask(history, said):
+    def ask(history, said, rule="sgd"):
         taus = [0.03 * s.step for s in history]
         when = lambda rate: history[-1].step + rate / 0.03
-        return forecast_escape(history, taus, when=when, lr=0.03, rehearsed=said)
+        return forecast_escape(history, taus, when=when, lr=0.03, rehearsed=said, rule=rule)
 
     x = np.array([0.001])
     while x[-1] < 0.1:
@@ -174,5 +175,9 @@ def test_the_slope_takes_over_when_the_plateau_is_left_with_the_order_that_was_c
     assert ask(on, said) == said
     left = ask(off, said)
     assert left.method == "growth" and left.r == 3 and ask(off, None).r == 2
+    grown = measure_growth([0.03 * s.step for s in off], [s.loss for s in off], [s.speed for s in off], 1.0)
+    for rule, power in (("sgd", 4 / 3), ("adam", 2 / 3)):
+        wait = ask(off, said, rule).step - off[-1].step
+        assert wait == pytest.approx(rate_left(grown, 0.5, power) / 0.03, rel=1e-9)
     silent = ask(on[:2], replace(said, reason="a norm"))
     assert not silent.known and silent.reason.endswith("; a norm")

@@ -183,6 +183,9 @@ def left(seen: Look) -> bool:
 
     Args:
         seen: a look.
+
+    Returns:
+        True where a twentieth of the resting loss is gone.
     """
     return seen.loss < (1 - LEAVES) * seen.resting
 
