@@ -149,6 +149,31 @@ def test_the_interval_is_as_wide_as_the_batch_is_small(monkeypatch):
     assert alone.high / alone.step == pytest.approx(math.exp(1.2816 * escape.REHEARSED_SPREAD), rel=1e-3)
     assert wide.step / alone.step == pytest.approx(math.exp(escape.FITS * 3 * 0.2), rel=1e-6)  # r = 3 factors
     assert alone.high / alone.step < found.high / found.step and alone.step < found.step
+    monkeypatch.setattr(escape, "sampling", lambda *_: looks.Sampling(0.29, 0.3))
+    assert told(256).known
+    net = tiny(Gated(), 0.04)
+    adam = rehearse_escape(net, "mse", SQUARE, optimizer=adam_after(net, SQUARE, 25))
+    spread = math.hypot(escape.ADAM_SPREAD, escape.ADAM_WIDER * 0.3)
+    assert adam.high / adam.step == pytest.approx(math.exp(1.2816 * spread), rel=1e-3)
+    assert 0.1 < spread < 0.2  # of Adam, where it is 0.35 by SGD
+    monkeypatch.setattr(escape, "sampling", lambda *_: looks.Sampling(0.31, 0.3))
+    assert "31 % of the slope" in told(256).reason
+
+
+@pytest.mark.parametrize("steps", [19, 20])
+def test_adam_is_believed_after_twenty_steps(steps):
+    net = tiny(Gated(), 0.04)
+    found = rehearse_escape(net, "mse", SQUARE, optimizer=adam_after(net, SQUARE, steps))
+    assert found.known == (steps == 20) and ("watch it" in found.reason) != found.known
+
+
+def test_a_schedule_says_when_the_learning_rate_is_spent():
+    net = tiny(Gated(), 0.04)
+    plain = rehearse_escape(net, "mse", SQUARE, optimizer=0.3, step=40)
+    slow = rehearse_escape(net, "mse", SQUARE, optimizer=0.3, step=40, when=lambda rate: 45 + rate / 0.1)
+    assert slow.step - 45 == pytest.approx(3 * (plain.step - 40)) and plain.at == slow.at == 40
+    never = rehearse_escape(net, "mse", SQUARE, optimizer=0.3, when=lambda rate: math.inf)
+    assert "does not reach its end" in never.reason
 
 
 NOISE = X[:24], torch.randn(24, 1, generator=G)

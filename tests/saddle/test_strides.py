@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from netvitals.anatomy import chart
 from netvitals.anatomy.parts import ParameterPart
 from netvitals.capture import task_of
 from netvitals.saddle.measure.forecasting import made_forecast
@@ -75,9 +76,9 @@ def test_what_cannot_take_enough_of_the_loss_away_does_not_end_the_plateau():
 def test_the_last_stride_counts_up_to_the_level():
     """The fall of the loss doubles in the stride, and the twentieth of 5 is reached at its square root of two."""
     y = torch.ones(2, 1)
-    seen = lambda fallen, g: Look(fallen, 5 - fallen, y, y, 5.0, {"w": torch.tensor([g])})
+    seen = lambda fallen, g, rest=5.0: Look(fallen, rest - fallen, y, y, rest, {"w": torch.tensor([g])})
     once = 0.25 / math.sqrt(2)
-    found = Rehearsal([seen(0.1, 1.0), seen(once, 2.0), seen(2 * once, 4.0)], [1.0, 3.0])
+    found = Rehearsal([seen(0.1, 1.0, 4.0), seen(once, 2.0, 4.5), seen(2 * once, 4.0)], [1.0, 3.0])
     taus, paces, supposed, why = path(found, None, 2)
     assert taus == pytest.approx([1.0, 1.5], rel=1e-6) and supposed == 0 and not why
     assert paces == pytest.approx([math.log(2), math.log(2) / 3], rel=1e-6)
@@ -109,6 +110,34 @@ def test_a_stride_is_the_flow_for_its_time():
         moved = (w - start).norm()
         assert float(moved) == pytest.approx(0.1 * float(start.norm()), rel=0.3 if adam else 0.1)
         assert float((net.weight.detach() - w).norm() / moved) < (0.02 if adam else 0.005)
+
+
+def test_the_signal_is_what_the_first_order_takes_of_the_loss_at_rest():
+    net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double()
+    x, y = (torch.randn(8, n, generator=G, dtype=torch.float64) for n in (3, 2))
+    out, rest = net(x).detach(), net(torch.zeros_like(x)).detach()
+    seen = looks.look(net, task_of(net, "mse", (x, y)), 0)
+    assert seen.signal == pytest.approx(-float(((out - rest) * 2 * (rest - y) / 16).sum()), rel=1e-12)
+    assert seen.resting == pytest.approx(float((rest - y).square().mean())) and rest.abs().max() > 0.01
+
+
+@pytest.mark.parametrize(("size", "why"), [(0.9, ""), (1.1, "11 % of the fall")])
+def test_at_most_a_tenth_of_the_fall_is_beside_the_factors(size, why):
+    """Two layers that pull as the signal does, and a bias with a tenth of the squared gradient or so."""
+    net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1, bias=False)).double()
+    parts = [ParameterPart(parameter=n) for n in ("0.weight", "1.weight")]
+    grads = {n: -net.get_parameter(n).detach() for n in ("0.weight", "1.weight")}
+    for g in grads.values():
+        g /= g.norm()
+    pulls = {n: -float((net.get_parameter(n).detach() * g).sum()) for n, g in grads.items()}
+    grads = {n: g / pulls[n] * max(pulls.values()) for n, g in grads.items()}  # equal pulls
+    total = sum(float(g.square().sum()) for g in grads.values())
+    share = 0.1 * size
+    grads["0.bias"] = torch.full((2,), math.sqrt(total * share / (1 - share) / 2), dtype=torch.float64)
+    seen = Look(max(pulls.values()), 1.0, torch.zeros(1), torch.zeros(1), 1.0, grads)
+    anatomy = chart(net, torch.zeros(1, 2, dtype=torch.float64))
+    factors, said = looks.factors_of(net, seen, anatomy, parts)
+    assert said.startswith(why) and bool(said) == bool(why) and len(factors) == (0 if why else 2)
 
 
 def test_the_noise_of_a_batch_is_the_spread_of_its_examples():

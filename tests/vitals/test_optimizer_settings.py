@@ -140,6 +140,17 @@ def test_rates_that_change_without_a_known_scheduler_are_said_to():
     assert "no scheduler is known" in hand.skipped["scheduler"] and hand.lr.tolist() == [[0.05]]
 
 
+def test_a_copy_that_is_wrong_three_times_is_not_believed_any_more():
+    opt = torch.optim.SGD(nn.Linear(2, 1).parameters(), lr=0.1)
+    future = FutureRates(opt, lrs.LambdaLR(opt, lambda t: 1.0))
+    assert len(future.plan(opt, 0, [1.0], [0.0]).lr) == 102  # how far it looks where nobody knows the end
+    for step, believed in ((1, True), (2, True), (3, False)):
+        opt.param_groups[0]["lr"] *= 0.5
+        plan = future.plan(opt, step, [1.0], [0.0])
+        assert (plan.skipped == {}) is believed and plan.lr[0, 0] == opt.param_groups[0]["lr"]
+    assert "did not foresee" in plan.skipped["scheduler"]
+
+
 @pytest.mark.parametrize("look", [13, 14, 20, 23])
 def test_an_epoch_that_has_begun_counts_up_to_its_end(look):
     """Halved every sixth step; looks in the middle of an epoch foresee the next turn and those after it."""

@@ -1,6 +1,6 @@
 """Rehearsals in a run: at a few looks only, and what the last one said is carried on between them.
 
-A rehearsal costs up to 150 gradients of the probe batch, a look one. So there are four of them at most: on the first
+A rehearsal costs up to 125 gradients of the probe batch, a look one. So there are four of them at most: on the first
 look, at step 20, when Adam's moments are known, and whenever the run has grown by a factor of three since the last. In
 between the learning rate that was to be spent until the plateau ends is counted down, along the schedule as it is known
 by then.

@@ -30,7 +30,7 @@ class PlateauForecast(Vital):
     interval (NaN without a forecast) and the number of small layers. ``latest`` is the last
     :class:`EscapeForecast`, with the reason when there is none. One look costs one forward and one backward pass over
     the probe batch. Where the network is no plain chain (attention, gated blocks), the way out of the plateau is
-    rehearsed on four looks at most, for 150 such passes each at most.
+    rehearsed on four looks at most, for 125 such passes each at most.
 
     Args:
         model: the watched model; left out, the watch gives it, with its probe and its optimizer.
