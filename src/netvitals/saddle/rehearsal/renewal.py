@@ -52,7 +52,6 @@ class Rehearsals:
         """
         self.made.append(found)
         self._next = max(SECOND, AGAIN * found.at)
-        self._ends = (math.nan,) * 3
         if found.known:
             low, middle, high = (tau + spent(found.at, date) for date in (found.low, found.step, found.high))
             self._ends = low, middle, high
