@@ -1,12 +1,15 @@
-"""How well one look tells the end of a plateau: ``saddle.rehearse_escape`` against training by SGD on fresh batches.
+"""How well one look tells the end of a plateau: ``saddle.rehearse_escape`` against training on fresh batches.
 
 ``python bench/rehearsal.py tuning`` has the families that its spread was set on, ``python bench/rehearsal.py test``
-others. A line a family: when the loss on a fixed batch had fallen by a twentieth, ln(time told / time left) at the
-start and at a quarter, half and three quarters of the way, how many 80 % intervals held, and why it was silent.
+others; with a further word, only those whose name has it. A line a family: when the loss on a fixed batch had fallen by
+a twentieth, ln(time told / time left) at the start and at a quarter, half and three quarters of the way, how many 80 %
+intervals held, and why it was silent.
+Families that were tests before (their intervals were mended after they had been seen) are tuning families now.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 import sys
 from collections import Counter
@@ -103,7 +106,7 @@ def largest(a, b, power=1):
     return lambda g: (lambda w: lambda x: ((x @ w) ** power).argmax(-1))(normal(g, a, b))
 
 
-# family: model, teacher, shape of an example, learning rate, factor on torch's initialisation, momentum, loss
+# family: model, teacher, shape of an example, learning rate, factor on torch's initialisation, momentum or Adam, loss
 FAMILIES = {
     "tuning": {
         "SwiGLU, product": (lambda: Gated(8, 32, 1), product(8), (8,), 0.03, 0.1, 0.0, F.mse_loss),
@@ -115,8 +118,6 @@ FAMILIES = {
             lambda: chain((8, 24, 24, 24, 4), nn.Identity), line(8, 4), (8,), 0.03, 0.2, 0.0, F.mse_loss,
         ),
         "ReLU, 3 layers": (lambda: chain((8, 32, 32, 1), nn.ReLU), line(8, 1), (8,), 0.03, 0.1, 0.0, F.mse_loss),
-    },
-    "test": {
         "torch's attention": (Torch, mean(8, 8), (5, 8), 0.02, 0.02, 0.0, F.mse_loss),
         "linear attention": (lambda: Attention(8, 1, 1, False), match(8), (8, 8), 0.05, 0.35, 0.0, F.mse_loss),
         "residual attention": (Residual, line(8, 4), (5, 8), 0.02, 0.05, 0.0, F.mse_loss),
@@ -127,6 +128,66 @@ FAMILIES = {
         ),
         "SwiGLU, classes": (lambda: Gated(10, 32, 4), largest(10, 4, 2), (10,), 0.2, 0.1, 0.0, F.cross_entropy),
         "attention, match": (lambda: Attention(8, 1, 1), match(8), (6, 8), 0.03, 0.1, 0.0, F.mse_loss),
+        "SwiGLU by Adam": (lambda: Gated(8, 32, 1), product(8), (8,), 1e-4, 0.1, "adam", F.mse_loss),
+        "attention by Adam": (lambda: Attention(8, 2, 8), mean(8, 8), (6, 8), 1e-4, 0.01, "adam", F.mse_loss),
+        "tanh by Adam": (lambda: chain((8, 32, 32, 1), nn.Tanh), line(8, 1), (8,), 1e-4, 0.1, "adam", F.mse_loss),
+        "linear attention by Adam": (
+            lambda: Attention(8, 1, 1, False), match(8), (8, 8), 1e-4, 0.35, "adam", F.mse_loss,
+        ),
+        "bilinear by Adam": (
+            lambda: Gated(10, 20, 2, act=nn.Identity()), square(10, 2), (10,), 1e-4, 0.15, "adam", F.mse_loss,
+        ),
+        "GELU, classes by Adam": (
+            lambda: chain((10, 32, 32, 4), nn.GELU), largest(10, 4), (10,), 1e-4, 0.15, "adam", F.cross_entropy,
+        ),
+        "GEGLU by Adam": (lambda: Gated(6, 40, 1, act=F.gelu), product(6), (6,), 2e-4, 0.1, "adam", F.mse_loss),
+        "residual attention by Adam": (Residual, line(8, 4), (5, 8), 1e-4, 0.05, "adam", F.mse_loss),
+        "ReLU by Adam": (lambda: chain((8, 32, 32, 1), nn.ReLU), line(8, 1), (8,), 1e-4, 0.1, "adam", F.mse_loss),
+        "linear attention, 2 heads by Adam": (
+            lambda: Attention(6, 2, 1, False), match(6), (5, 6), 2e-4, 0.4, "adam", F.mse_loss,
+        ),
+        "SwiGLU, 2 outputs by Adam": (lambda: Gated(7, 24, 2), square(7, 2), (7,), 1.5e-4, 0.12, "adam", F.mse_loss),
+        "tanh gate by Adam": (lambda: Gated(9, 20, 1, act=torch.tanh), product(9), (9,), 1e-4, 0.1, "adam", F.mse_loss),
+        "attention, 4 heads by Adam": (
+            lambda: Attention(12, 4, 5), mean(12, 5), (7, 12), 1e-4, 0.02, "adam", F.mse_loss,
+        ),
+        "ELU, classes by Adam": (
+            lambda: chain((9, 40, 3), nn.ELU), largest(9, 3), (9,), 1e-4, 0.02, "adam", F.cross_entropy,
+        ),
+        "bilinear, 3 outputs by Adam": (
+            lambda: Gated(6, 30, 3, True, nn.Identity()), square(6, 3), (6,), 2e-4, 0.2, "adam", F.mse_loss,
+        ),
+    },
+    "test": {
+        "bilinear, 3 outputs": (
+            lambda: Gated(6, 30, 3, True, nn.Identity()), square(6, 3), (6,), 0.03, 0.2, 0.0, F.mse_loss,
+        ),
+        "bilinear, product": (
+            lambda: Gated(9, 16, 1, act=nn.Identity()), product(9), (9,), 0.02, 0.15, 0.5, F.mse_loss,
+        ),
+        "linear attention, 2 heads": (lambda: Attention(6, 2, 1, False), match(6), (5, 6), 0.05, 0.4, 0.0, F.mse_loss),
+        "linear attention, 10 tokens": (
+            lambda: Attention(10, 1, 1, False), match(10), (10, 10), 0.02, 0.35, 0.6, F.mse_loss,
+        ),
+        "ReGLU": (lambda: Gated(8, 24, 2, act=F.relu), square(8, 2), (8,), 0.03, 0.15, 0.0, F.mse_loss),
+        "SwiGLU, 3 classes": (lambda: Gated(7, 40, 3), largest(7, 3, 2), (7,), 0.15, 0.1, 0.3, F.cross_entropy),
+        "attention, 4 heads": (lambda: Attention(12, 4, 5), mean(12, 5), (7, 12), 0.02, 0.02, 0.7, F.mse_loss),
+        "tanh, 4 layers": (
+            lambda: chain((10, 24, 24, 24, 2), nn.Tanh), line(10, 2), (10,), 0.03, 0.25, 0.0, F.mse_loss,
+        ),
+        "ELU, classes": (lambda: chain((9, 40, 3), nn.ELU), largest(9, 3), (9,), 0.02, 0.02, 0.0, F.cross_entropy),
+        "GEGLU, 2 outputs by Adam": (
+            lambda: Gated(8, 28, 2, act=F.gelu), square(8, 2), (8,), 1e-4, 0.12, "adam", F.mse_loss,
+        ),
+        "attention, 3 outputs by Adam": (
+            lambda: Attention(10, 2, 3), mean(10, 3), (5, 10), 1.5e-4, 0.02, "adam", F.mse_loss,
+        ),
+        "tanh, 4 layers by Adam": (
+            lambda: chain((10, 24, 24, 24, 2), nn.Tanh), line(10, 2), (10,), 1e-4, 0.25, "adam", F.mse_loss,
+        ),
+        "linear attention, 10 tokens by Adam": (
+            lambda: Attention(10, 1, 1, False), match(10), (10, 10), 1e-4, 0.35, "adam", F.mse_loss,
+        ),
     },
 }  # fmt: skip
 
@@ -143,41 +204,48 @@ def told(family: tuple, seed: int) -> tuple[float, list]:
     draw = lambda n: torch.randn(n, *shape, generator=g)
     x = draw(EXAMPLES)
     y: Tensor = target(x)
-    optimizer = torch.optim.SGD(net.parameters(), lr=lr, momentum=momentum)
-    kept, left = [], math.inf
+    if momentum == "adam":
+        optimizer: torch.optim.Optimizer = torch.optim.Adam(net.parameters(), lr=lr)
+    else:
+        optimizer = torch.optim.SGD(net.parameters(), lr=lr, momentum=momentum)
+    kept, left, before = [], math.inf, math.inf
     with torch.no_grad():
         rest = float(loss(torch.zeros_like(net(x)), y))
     for step in range(STEPS):
+        with torch.no_grad():
+            now = float(loss(net(x), y))
+        if now < 0.95 * rest:
+            left = step - (0.95 * rest - now) / (before - now)
+            break
+        before = now
         if step % 5 == 0:
-            with torch.no_grad():
-                if float(loss(net(x), y)) < 0.95 * rest:
-                    left = step
-                    break
-            kept.append((step, {k: v.clone() for k, v in net.state_dict().items()}))
+            kept.append((step, copy.deepcopy(net.state_dict()), copy.deepcopy(optimizer.state_dict())))
         fresh = draw(BATCH)
         optimizer.zero_grad()
         loss(net(fresh), target(fresh)).backward()
         optimizer.step()
     said = []
     for share in SHARES:
-        step, state = next(k for k in reversed(kept) if k[0] <= share * min(left, STEPS))
+        step, state, moments = next(k for k in reversed(kept) if k[0] <= share * min(left, STEPS))
         net.load_state_dict(state)
-        said.append(rehearse_escape(net, loss, (x, y), optimizer=optimizer, step=step))
+        optimizer.load_state_dict(moments)
+        said.append(rehearse_escape(net, loss, (x, y), optimizer=optimizer, step=step, examples=BATCH))
     return left, said
 
 
-def main(split: str, seeds: range) -> None:
+def main(split: str, seeds: range, word: str = "") -> None:
     torch.set_num_threads(1)
     errors, held = [], 0
-    for name, family in FAMILIES[split].items():
+    for name, family in ((n, f) for n, f in FAMILIES[split].items() if word in n):
         runs = [told(family, seed) for seed in seeds]
-        known = [(left, e) for left, said in runs for e in said if e.known]
-        here = [math.log((e.step - e.at) / (left - e.at)) for left, e in known]
+        known = [(left, e) for left, said in runs for e in said if e.known and left > e.at]
+        here = [math.log((e.step - e.at) / (left - e.at)) for left, e in known if left < STEPS]
         inside = sum(e.low <= left <= e.high for left, e in known)
         why = Counter(e.reason for _, said in runs for e in said if not e.known)
         mean_, sd = (float(np.mean(here)), float(np.std(here))) if here else (math.nan, math.nan)
+        lefts = [round(left) if left < STEPS else None for left, _ in runs]
         print(
-            f"{name}: left at {[left for left, _ in runs]}; {inside} of {len(known)} held, ln error {mean_:+.3f} ± "
+            f"{name}: left at {lefts}; {inside} of {len(known)} held, ln error {mean_:+.3f} ± "
             f"{sd:.3f}; silent: {dict(why)}",
             flush=True,
         )
@@ -189,4 +257,4 @@ def main(split: str, seeds: range) -> None:
 
 if __name__ == "__main__":
     split = sys.argv[1] if len(sys.argv) > 1 else "test"
-    main(split, range(10, 16) if split == "tuning" else range(4))
+    main(split, range(40, 46) if split == "tuning" else range(200, 216), "".join(sys.argv[2:3]))

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 import netvitals as nv
 from netvitals.capture import Reading
 from netvitals.findings import Curve, diagnose
-from netvitals.findings.forecasts import crossing, turned
+from netvitals.findings.crossings import crossing, turned
 from netvitals.lab import data, models
 
 STEPS = np.arange(0, 300, 10)

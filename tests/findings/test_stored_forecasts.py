@@ -6,6 +6,7 @@ import pytest
 from netvitals.capture import ArrayReading, Reading
 from netvitals.findings import diagnose
 from netvitals.findings.curves import Curve, table_of
+from netvitals.findings.drift import _outlook
 from netvitals.findings.forecasts import costly_level, push_sign
 from netvitals.forecasts import Forecast
 from netvitals.gates import predict
@@ -91,6 +92,9 @@ def test_a_plateaus_end_is_told_until_its_day():
     assert "have fallen by half near step 80" in ahead["plateau forecast"].what
     leaves = rules(with_forecasts(event("plateau/leaves", 80.0, method="saddle")))
     assert "leave this plateau" in leaves["plateau forecast"].what
+    assert "from looks at a fixed batch, at step" in leaves["plateau forecast"].why
+    copied = rules(with_forecasts(event("plateau/leaves", 80.0, method="saddle", conditions={"law": "rehearsal"})))
+    assert "left it then (rehearsed, at step" in copied["plateau forecast"].why
     assert "plateau forecast" not in rules(with_forecasts(event("plateau/drop@0.5", 30.0, made_at=10)))
 
 
@@ -133,6 +137,12 @@ def test_drift_does_not_claim_to_persist_on_a_push_that_is_none():
     readings += [Reading(10 * t, "drift", "output", "euler", float(v)) for t, v in enumerate(noise)]
     (found,) = [f for f in diagnose(readings) if f.rule == "negative drift"]
     assert "not surely different from zero" in found.why and "will persist" not in found.why
+
+
+def test_a_push_is_told_with_its_error_and_judged_by_its_mean():
+    assert _outlook(push(0.5, 0.54, 0.46)).startswith("⟨o, ∇ℓ⟩ = +0.5 ± 0.02 is still positive")
+    assert "-0.5 ± 0.02 has turned negative" in _outlook(push(-0.5, -0.54, -0.46))
+    assert "still positive" in _outlook(push(1.0, 1.0, 0.9, 1.1, 1.0, -0.01))  # one reading turns nothing round
 
 
 # ---------------------------------------------------------------- what sparsity cost this very run

@@ -187,6 +187,91 @@ def test_a_network_without_a_chain_is_followed_and_its_reason_is_kept():
     assert "no forecast at step" in seen.skipped["plateau"]
 
 
+class Gated(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gate, self.value = nn.Linear(6, 24, bias=False), nn.Linear(6, 24, bias=False)
+        self.out = nn.Linear(24, 2, bias=False)
+
+    def forward(self, x):
+        return self.out(nn.functional.silu(self.gate(x)) * self.value(x))
+
+
+def gated_run(make=torch.optim.SGD, lr=0.2, steps=130, watched=True, run=None, schedule=None):
+    g = torch.Generator().manual_seed(0)
+    x, a = torch.randn(256, 6, generator=g), torch.randn(2, 6, 6, generator=g) / 6
+    batch = x, torch.einsum("bi,oij,bj->bo", x, a, x)
+    torch.manual_seed(1)
+    net = Gated()
+    for p in net.parameters():
+        nn.init.uniform_(p, -0.04, 0.04)
+    opt = make(net.parameters(), lr=lr)
+    scheduler = None if schedule is None else torch.optim.lr_scheduler.LambdaLR(opt, schedule)
+    losses, vital = [], nv.vitals.PlateauForecast()
+    watch = nv.watch(net, opt, run=run, every=5, vitals=[vital], probe=(*batch, nn.functional.mse_loss))
+    with watch if watched else contextlib.nullcontext() as seen:
+        for _ in range(steps):
+            loss = nn.functional.mse_loss(net(x), batch[1])
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+            losses.append(float(loss.detach()))
+            if watched:
+                seen.step(loss)
+            if scheduler is not None:
+                scheduler.step()
+    rest = float(batch[1].square().mean())
+    left = next((i for i, v in enumerate(losses) if v < 0.95 * rest), None)
+    return seen, vital, left, [p.detach().clone() for p in net.parameters()]
+
+
+@pytest.mark.parametrize(("make", "lr"), [(torch.optim.SGD, 0.2), (torch.optim.Adam, 4e-4)])
+def test_a_gated_block_is_rehearsed_on_a_few_looks_and_training_is_the_same(make, lr, tmp_path):
+    seen, vital, left, weights = gated_run(make, lr, run=tmp_path / "r")
+    made = vital._rehearsals.made
+    assert [f.at for f in made] == [0, 20, 60] and left > 90 and vital._examples == 256
+    assert made[0].known == (make is torch.optim.SGD) and ("Adam divides" in made[0].reason) != made[0].known
+    assert all(f.r == 3 and f.low < left < f.high for f in made[1:]), (made, left)
+    on = [f for f in vital.forecasts if 20 <= f.at < left - 10]
+    assert {f.method for f in on} == {"rehearsal"} and all(abs(f.step - left) < 0.15 * left for f in on)
+    assert np.ptp([f.step for f in on if f.at < 60]) < 1e-6 * left  # carried on between rehearsals
+    later = [f for f in vital.forecasts if f.at > left and f.known and f.rest == vital.observations[0].resting]
+    assert later and all(f.method == "growth" and f.r == 3 for f in later)  # the slope's law has the order counted
+    stored = [f for f in seen.forecasts if f.known and f.quantity == "plateau/leaves"]
+    assert stored and stored[0].conditions["law"] == "rehearsal" and stored[-1].interval80[0] < left
+    state = torch.get_rng_state()
+    _, _, again, same = gated_run(make, lr, watched=False)
+    assert again == left and all(torch.equal(a, b) for a, b in zip(weights, same))
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_schedule_moves_the_date_that_was_rehearsed():
+    """Half the learning rate from step 10 on: twice the wait from there, foreseen at the first look."""
+    plain, slow = gated_run(steps=1)[1].latest, gated_run(steps=1, schedule=lambda t: 1.0 if t < 10 else 0.5)[1].latest
+    assert slow.step - 10 == pytest.approx(2 * (plain.step - 10), rel=1e-3)
+
+
+def test_what_cannot_be_rehearsed_says_why_in_the_forecast():
+    class Normed(Gated):
+        def forward(self, x):
+            return super().forward(nn.functional.layer_norm(x, (6,)))
+
+    net, x = Normed(), torch.randn(32, 6)
+    opt = torch.optim.SGD(net.parameters(), lr=0.01)
+    probe = (x, torch.zeros(32, 2), nn.functional.mse_loss)
+    with nv.watch(net, opt, every=1, vitals=["plateau"], probe=probe) as seen:
+        for _ in range(3):
+            loss = net(x).square().mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+            seen.step(loss)
+    refused = [f for f in seen.forecasts if f.quantity.startswith("plateau")]
+    assert refused and all(not f.known for f in refused)
+    assert any("layer_norm removes the scale" in f.refused for f in refused)
+    assert len(refused) == len({f.refused for f in refused})  # a reason is told once
+
+
 def test_forecasts_of_an_abandoned_branch_do_not_count(tmp_path):
     trained(tmp_path / "r", steps=120)
     before = nv.open_run(tmp_path / "r").forecasts()

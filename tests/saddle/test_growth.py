@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from netvitals import saddle
+from netvitals.saddle.measure.forecasting import SPREAD
 from netvitals.saddle.measure.growth import Growth, last_drop, measure_growth, rate_left
 from netvitals.saddle.measure.outlook import forecast_escape
 from netvitals.saddle.measure.plateau import Snapshot, fall_speed
@@ -246,6 +247,8 @@ def test_a_schedule_stretches_date_and_interval_of_the_chains_law_alike():
     plain, slow = (forecast_escape(history, taus, when=lambda r, k=k: now + k * r / 0.1, lr=0.1) for k in (1, 2))
     for name in ("step", "low", "high"):
         assert getattr(slow, name) - now == pytest.approx(2 * (getattr(plain, name) - now)), name
+    assert (plain.low - now) * (plain.high - now) == pytest.approx((plain.step - now) ** 2)  # even in ln(time left)
+    assert (plain.high - now) / (plain.step - now) == pytest.approx(math.exp(1.2816 * SPREAD), rel=1e-3)
 
 
 def test_only_forecasts_of_this_plateau_count_as_having_receded():

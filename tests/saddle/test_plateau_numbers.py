@@ -87,6 +87,18 @@ def test_layers_that_are_not_small_by_themselves_are_no_bottleneck():
     assert saddle.bottleneck([0.4, 0.4, 1.5]).r == 2
 
 
+@pytest.mark.parametrize("measure", ["he", "operator"])
+def test_a_module_as_torch_makes_it_has_no_small_layers(measure):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(48, 48), nn.Tanh(), nn.Linear(48, 48), nn.Tanh(), nn.Linear(48, 48))
+    assert saddle.bottleneck(net, measure=measure).r == 0
+    with torch.no_grad():
+        net[2].weight.mul_(0.1)
+        net[4].weight.mul_(0.1)
+    neck = saddle.bottleneck(net, measure=measure)
+    assert neck.layers == (1, 2) and neck.epsilon == pytest.approx(0.1 / math.sqrt(6), rel=0.1)  # ε in units of He
+
+
 def test_every_parameter_counts_by_its_own_rate():
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2)).double()
@@ -96,6 +108,9 @@ def test_every_parameter_counts_by_its_own_rate():
     square = lambda p: float(p.detach().square().sum())
     expected = square(net[2].weight) / 5 - square(net[0].weight) / 2 - square(net[0].bias) / 3
     assert pair.delta == pytest.approx(expected, rel=1e-12) and abs(pair.defect) < 1e-10
+    nn.functional.mse_loss(net(batch[0]), batch[1]).backward()
+    gap = 5 * square(net[2].weight.grad) - 2 * square(net[0].weight.grad) - 3 * square(net[0].bias.grad)
+    assert pair.grad_gap == pytest.approx(gap, rel=1e-12)
 
 
 # ---------------------------------------------------------------- the command line

@@ -124,6 +124,47 @@ def test_what_nobody_can_foresee_is_said_and_taken_as_constant():
     assert plan.rates(0, 10)[0] == pytest.approx(1.0)
 
 
+def test_rates_that_change_without_a_known_scheduler_are_said_to():
+    """ReduceLROnPlateau leaves no mark on its optimizer: it is looked for when a rate has changed."""
+    opt = torch.optim.SGD(nn.Linear(2, 1).parameters(), lr=0.1)
+    plateau, future = lrs.ReduceLROnPlateau(opt, patience=0), FutureRates(opt)
+    assert future.plan(opt, 0, [1.0], [0.0]).skipped == {}
+    for _ in range(3):
+        plateau.step(1.0)
+    assert "ReduceLROnPlateau waits for a number" in future.plan(opt, 1, [1.0], [0.0]).skipped["scheduler"]
+    by_hand, hand = torch.optim.SGD(nn.Linear(2, 1).parameters(), lr=0.1), None
+    for step in range(2):
+        future = FutureRates(by_hand) if hand is None else future
+        by_hand.param_groups[0]["lr"] = 0.1 / (1 + step)
+        hand = future.plan(by_hand, step, [1.0], [0.0])
+    assert "no scheduler is known" in hand.skipped["scheduler"] and hand.lr.tolist() == [[0.05]]
+
+
+def test_a_copy_that_is_wrong_three_times_is_not_believed_any_more():
+    opt = torch.optim.SGD(nn.Linear(2, 1).parameters(), lr=0.1)
+    future = FutureRates(opt, lrs.LambdaLR(opt, lambda t: 1.0))
+    assert len(future.plan(opt, 0, [1.0], [0.0]).lr) == 102  # how far it looks where nobody knows the end
+    for step, believed in ((1, True), (2, True), (3, False)):
+        opt.param_groups[0]["lr"] *= 0.5
+        plan = future.plan(opt, step, [1.0], [0.0])
+        assert (plan.skipped == {}) is believed and plan.lr[0, 0] == opt.param_groups[0]["lr"]
+    assert "did not foresee" in plan.skipped["scheduler"]
+
+
+@pytest.mark.parametrize("look", [13, 14, 20, 23])
+def test_an_epoch_that_has_begun_counts_up_to_its_end(look):
+    """Halved every sixth step; looks in the middle of an epoch foresee the next turn and those after it."""
+    opt = torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=1.0)
+    scheduler = lrs.ExponentialLR(opt, 0.5)
+    future = FutureRates(opt, scheduler, total_steps=60)
+    for step in range(look + 1):
+        if step and step % 6 == 0:
+            opt.step()
+            scheduler.step()
+        plan = future.plan(opt, step, (1.0,), (0.0,))
+    assert plan.lr[:20, 0].tolist() == [0.5 ** ((look + i) // 6) for i in range(20)]
+
+
 def test_unknown_length_has_no_end_and_a_schedule_that_dies_has_one():
     net = nn.Linear(2, 1)
     opt = torch.optim.SGD(net.parameters(), lr=0.1)

@@ -163,19 +163,20 @@ def _outlook(push: Curve | None) -> str:
         return "⟨o, ∇ℓ⟩ was not measured, so nothing can be said about whether it goes on."
     recent = push.finite[-max(3, len(push.finite) // 3) :]
     error = float(recent.std(ddof=1)) / len(recent) ** 0.5 if len(recent) > 2 else 0.0
-    if abs(float(recent.mean())) <= 2 * error:
+    mean = float(recent.mean())
+    if abs(mean) <= 2 * error:
         return (
-            f"⟨o, ∇ℓ⟩ = {float(recent.mean()):+.3g} ± {error:.1g} lately: not surely different from zero, so "
+            f"⟨o, ∇ℓ⟩ = {mean:+.3g} ± {error:.1g} lately: not surely different from zero, so "
             "that it says nothing about whether the drift goes on."
         )
-    if push.end > 0:
+    if mean > 0:
         return (
-            f"⟨o, ∇ℓ⟩ = {push.end:+.3g} is still positive: the loss goes on pushing the outputs, and with them the "
-            "active inputs, towards zero, so the drift will persist."
+            f"⟨o, ∇ℓ⟩ = {mean:+.3g} ± {error:.1g} is still positive: the loss goes on pushing the outputs, "
+            "and with them the active inputs, towards zero, so the drift will persist."
         )
     return (
-        f"⟨o, ∇ℓ⟩ = {push.end:+.3g} has turned negative: the push has reversed, so the drift should stop or flip; "
-        "what has drifted stays."
+        f"⟨o, ∇ℓ⟩ = {mean:+.3g} ± {error:.1g} has turned negative: the push has reversed, so the drift should stop "
+        "or flip; what has drifted stays."
     )
 
 

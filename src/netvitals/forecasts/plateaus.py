@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from statistics import NormalDist
 from typing import Any
@@ -20,6 +20,7 @@ from netvitals.capture import StepColumns
 from netvitals.forecasts.forecast import Forecast, refusal
 from netvitals.forecasts.tracks import KEPT, thin
 from netvitals.optim.schedules import RatePlan
+from netvitals.saddle.measure.forecasting import EscapeForecast
 from netvitals.saddle.measure.growth import measure_growth, rate_left
 from netvitals.saddle.measure.outlook import LEAVES
 
@@ -44,8 +45,9 @@ class PlateauWatch:
         self._recent: deque[tuple[int, float]] = deque(maxlen=RECENT)  # losses of the loop since the last look
         self._dates: list[float] = []  # what the loss alone would have said
         self._next = self._look = 0.0
-        self._why = ""
+        self._quantity, self._told = "plateau/drop@0.5", set[str]()  # what the last forecast was of; reasons since then
         self._known: dict[Any, list[tuple[str, str, int]]] = {}  # what is read, by layout of columns
+        self.said: Callable[[int], EscapeForecast | None] = lambda step: None  # what the vital sign said at a step
 
     def losses(self, steps: Sequence[int], values: Sequence[float]) -> None:
         """Losses of the loop."""
@@ -94,14 +96,17 @@ class PlateauWatch:
         self._steps.append(step)
         self._losses.append(values["loss"])
         thin(KEPT, self._steps, self._losses)
-        escape = values.get("escape", math.nan)
+        escape, said = values.get("escape", math.nan), self.said(step)
+        if said is not None and said.reason:
+            return self._refused(step, said.reason, "saddle")
         if not math.isfinite(escape) or step < self._next:
             return []
         self._next = max(step + 1.0, AGAIN * step)
         normal = NormalDist().inv_cdf(0.5 + values.get("coverage", 0.8) / 2)
         spread = math.log(max(values["high"] - step, 1e-9) / max(escape - step, 1e-9)) / normal
         below = (1 - values["drop"]) * values["rest"]
-        return [_event(step, escape - step, spread, values["drop"], below, "saddle", {"fixed batch": "looked at"})]
+        conditions = {"fixed batch": "looked at"} if said is None else {"fixed batch": "looked at", "law": said.method}
+        return self._speak(_event(step, escape - step, spread, values["drop"], below, "saddle", conditions))
 
     def _alone(
         self, step: int, found: dict[tuple[str, str], float], plan: RatePlan | None, tau: float
@@ -134,18 +139,24 @@ class PlateauWatch:
             return self._refused(step, why or "this plateau is left already")
         if step < self._next:
             return []
-        self._next, self._why = max(step + 1.0, AGAIN * step), ""
+        self._next = max(step + 1.0, AGAIN * step)
         drop = 0.5 if growth.first else LEAVES
         conditions = {"slope": str(growth), "earlier forecasts": f"within {spread:.0f} steps of each other"}
-        return [_event(step, date - step, ALONE_SPREAD, drop, (1 - drop) * growth.level, "loss alone", conditions)]
+        below = (1 - drop) * growth.level
+        return self._speak(_event(step, date - step, ALONE_SPREAD, drop, below, "loss alone", conditions))
 
-    def _refused(self, step: int, why: str) -> list[Forecast]:
+    def _refused(self, step: int, why: str, method: str = "loss alone") -> list[Forecast]:
         """A reason that is new; numbers in it do not make it so."""
         plain = "".join(c for c in why if c.isalpha() or c == " ")
-        if plain == self._why:
+        if plain in self._told:
             return []
-        self._why = plain
-        return [refusal("plateau/drop@0.5", step, step, "loss alone", "event", why)]
+        self._told.add(plain)
+        return [refusal(self._quantity, step, step, method, "event", why)]
+
+    def _speak(self, forecast: Forecast) -> list[Forecast]:
+        self._quantity = forecast.quantity
+        self._told.clear()
+        return [forecast]
 
 
 def first_below(

@@ -97,6 +97,8 @@ class FutureRates:
         self._over: int | None = None  # the count after which the scheduler refuses to go on
         self._misses = 0
         self._seen: tuple[int, int] | None = None  # (step, count) of the first look
+        self._turns: list[tuple[int, int]] = []  # (step, count) of looks on which the count was new, first and last
+        self._last: list[float] | None = None  # rates at the look before
         self._given = scheduler is not None
         self._follow(optimizer)
 
@@ -132,11 +134,16 @@ class FutureRates:
         now = [float(group["lr"]) for group in optimizer.param_groups]
         if self._ahead is None and self.scheduler is None and not self.skipped:
             self._follow(optimizer)  # it may have been made after the watch
+            if self.scheduler is None and self._last is not None and now != self._last:
+                self._changed(optimizer)
+        self._last = now
         rows, rate, source = [now], 0.0, "constant"
         if self._ahead is not None:
             at = count_of(self.scheduler)
             if self._seen is None:
                 self._seen = (step, at)
+            elif at != (self._turns[-1] if self._turns else self._seen)[1]:
+                self._turns = [*self._turns[:1], (step, at)]
             rate = self._per_step(step, at)
             known = self._rows(at)
             if not np.allclose(known[0], now, rtol=1e-6, atol=0.0):
@@ -149,7 +156,9 @@ class FutureRates:
             rows, source = known, type(self.scheduler).__name__
         lr = np.array(rows)
         if 0 < rate < 0.999:  # a step of the scheduler an epoch
-            lr = lr[np.minimum((np.arange(int(len(lr) / rate)) * rate).astype(int), len(lr) - 1)]
+            since = step - self._turns[-1][0] if self._turns else 0
+            ahead = (np.arange(int(len(lr) / rate)) + min(since, 1 / rate - 1)) * rate
+            lr = lr[np.minimum((ahead + 1e-9).astype(int), len(lr) - 1)]
         return RatePlan(
             step=step,
             lr=lr,
@@ -166,6 +175,8 @@ class FutureRates:
         first, begun = self._seen
         if step - first < 2:
             return 1.0
+        if len(self._turns) > 1:  # from one turn to another: whole epochs
+            (first, begun), (step, at) = self._turns
         return (at - begun) / (step - first)
 
     def _rows(self, at: int) -> list[list[float]]:
@@ -198,6 +209,15 @@ class FutureRates:
         if len(still) and still[-1] + 2 < len(lr):  # nothing moves any more
             return step + int(still[-1]) + 1
         return None
+
+    def _changed(self, optimizer: Any) -> None:
+        """Rates have changed, and no scheduler is known that marks its optimizer: one that waits for a number, or a
+        hand."""
+        self.scheduler = find_scheduler(optimizer, marked=False)
+        if self.scheduler is not None:
+            self._follow(optimizer)
+        if self.scheduler is None:
+            self._give_up("learning rates change, and no scheduler is known; they are taken as constant")
 
     def _give_up(self, why: str) -> None:
         self.skipped["scheduler"] = why
@@ -233,16 +253,17 @@ def _plain(value: Any) -> Any:
     return float(value) if hasattr(value, "item") and getattr(value, "numel", lambda: 0)() == 1 else copy.copy(value)
 
 
-def find_scheduler(optimizer: Any) -> Any:
+def find_scheduler(optimizer: Any, *, marked: bool = True) -> Any:
     """The scheduler that turns the learning rates of ``optimizer``: the outermost one, None where there is none.
 
     Args:
         optimizer: a torch optimizer.
+        marked: look only where torch has marked the optimizer as one that has a scheduler; ReduceLROnPlateau does not.
 
     Returns:
         The scheduler.
     """
-    if not hasattr(optimizer.step, "_wrapped_by_lr_sched"):  # torch's mark on an optimizer that has one
+    if marked and not hasattr(optimizer.step, "_wrapped_by_lr_sched"):  # torch's mark on an optimizer that has one
         return None
     from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 

@@ -44,7 +44,7 @@ from netvitals.saddle.measure.identity import ImbalanceIdentity, PairImbalance, 
 from netvitals.saddle.measure.outlook import forecast_escape
 from netvitals.saddle.measure.pairs import ChainImbalance, chain_imbalance
 from netvitals.saddle.measure.plateau import Snapshot, measure_plateau
-from netvitals.saddle.measure.rehearsal import rehearse_escape
+from netvitals.saddle.rehearsal.escape import rehearse_escape
 from netvitals.saddle.students.network import he_stack
 from netvitals.saddle.students.task import Teacher, teacher
 from netvitals.saddle.students.trajectories import Descent, descend

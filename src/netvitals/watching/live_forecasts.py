@@ -45,6 +45,9 @@ class LiveForecasts:
             from netvitals.forecasts.rehearsed_values import RehearsedValues
 
             self.values = RehearsedValues(rehearse.ahead)
+        plateau = next((v for v in watch._schedule.vitals if hasattr(v, "said")), None)
+        if plateau is not None:
+            self.forecaster.plateaus.said = plateau.said
         watch._buffer.finished.append(self.look)
         watch._buffer.heard.append(self.losses)
 

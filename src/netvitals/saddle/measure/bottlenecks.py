@@ -73,7 +73,7 @@ class Bottleneck(Result):
         if self.r == 0:
             return (
                 f"no small layers: scales {', '.join(f'{s:.3g}' for s in self.scales)} are within a factor "
-                f"{self.gap:.2g} of each other and of 1"
+                f"{self.gap:.2g} of each other and of their initialiser"
             )
         growth = {1: "O(1)", 2: "~ ln(1/eps)"}.get(self.r, f"~ eps^{self.exponent:.0f}")
         which = ", ".join(self.names[i] for i in self.layers)
@@ -93,7 +93,8 @@ def bottleneck(
 
     Args:
         layers: scales $s_\ell$ in layer order; or weight matrices (list, or by name); or a module, whose Linear and
-            convolution weights are taken in order of registration.
+            convolution weights are taken in order of registration. A layer of a module is small against the
+            initialisation of its own class, a scale or a matrix against He-normal.
         f: activation; with it (and ``width``) the prefactor is filled in.
         width: hidden width; taken from the weights when they are given.
         beta: teacher strength.
@@ -110,6 +111,9 @@ def bottleneck(
     r = 3 of 5 layers at eps = 0.0106 (1, 2, 4): escape time ~ eps^-1
     """
     scales, names, found_width = _scales(layers, measure)
+    usual = np.ones(len(scales))
+    if isinstance(layers, nn.Module) and len(names) > 1 and measure != "ansatz":
+        usual = np.array([usual_scale(layers.get_submodule(n)) for n in names])  # two layers at least have names
     if len(scales) < 2:
         raise ValueError(f"a chain has at least two layers, found {len(scales)}")
     if not (np.isfinite(scales).all() and (scales > 0).all()):
@@ -117,14 +121,15 @@ def bottleneck(
             f"every layer needs a positive finite scale, got {scales.tolist()}: "
             f"a layer that is exactly zero has no escape time"
         )
-    ranked = np.append(np.sort(scales), 1.0)
+    own = scales / usual
+    ranked = np.append(np.sort(own), 1.0)
     ratios = ranked[1:] / ranked[:-1]
     # scales above 1 stand for themselves: the reference 1 only separates when everything is below it
     ratios[-1] = max(ratios[-1], 1.0)
     j = int(np.argmax(ratios))
     if ratios[j] < min_gap or ranked[j] >= 1 / min_gap:
         return Bottleneck(scales=tuple(scales), names=names, layers=(), epsilon=math.nan, gap=float(ratios[j]))
-    small = tuple(int(i) for i in np.flatnonzero(scales <= ranked[j] * (1 + 1e-12)))
+    small = tuple(int(i) for i in np.flatnonzero(own <= ranked[j] * (1 + 1e-12)))
     eps = float(np.exp(np.log(scales[list(small)]).mean()))
     k_eff = math.nan
     width = width or found_width

@@ -10,12 +10,14 @@ from torch import Tensor, nn
 
 from netvitals._trouble import see
 from netvitals.anatomy import Anatomy, chart
-from netvitals.capture import Metric, ParameterView, Recorder, Vital, WatchContext
+from netvitals.capture import LinearView, Metric, ParameterView, Recorder, Vital, WatchContext
 from netvitals.capture.task import inputs_of
 from netvitals.optim.schedules import FutureRates, RatePlan, group_settings
 from netvitals.saddle.measure.forecasting import EscapeForecast, no_forecast, optimizer_rule
 from netvitals.saddle.measure.outlook import forecast_escape
 from netvitals.saddle.measure.plateau import fall_speed, measure_plateau
+from netvitals.saddle.rehearsal.escape import rehearse_escape
+from netvitals.saddle.rehearsal.renewal import Rehearsals
 
 if TYPE_CHECKING:
     from netvitals.saddle.measure.plateau import Snapshot
@@ -27,7 +29,8 @@ class PlateauForecast(Vital):
     Readings at site ``"model"``: the signal, loss and resting loss on the probe, the expected escape step with its
     interval (NaN without a forecast) and the number of small layers. ``latest`` is the last
     :class:`EscapeForecast`, with the reason when there is none. One look costs one forward and one backward pass over
-    the probe batch.
+    the probe batch. Where the network is no plain chain (attention, gated blocks), the way out of the plateau is
+    rehearsed on four looks at most, for 125 such passes each at most.
 
     Args:
         model: the watched model; left out, the watch gives it, with its probe and its optimizer.
@@ -92,6 +95,8 @@ class PlateauForecast(Vital):
         self._future: FutureRates | None = None
         self._plan: RatePlan | None = None
         self._taus: list[float] = []
+        self._rehearsals = Rehearsals()
+        self._examples: int | None = None  # in a batch of the loop
 
     def begin(self, context: WatchContext) -> None:
         self._context = context
@@ -104,6 +109,14 @@ class PlateauForecast(Vital):
             return
         self.loss_fn, self.batch = context.fixed_batch(self.name)
         self.optimizer = context.optimizer(self.name)
+
+    def said(self, step: int) -> EscapeForecast | None:
+        """The forecast of a look, while it is remembered.
+
+        Args:
+            step: number of the training step.
+        """
+        return next((f for f in reversed(self.forecasts) if f.at == step), None)
 
     @property
     def latest(self) -> EscapeForecast | None:
@@ -147,10 +160,30 @@ class PlateauForecast(Vital):
                 drop=self.drop,
                 level=self.level,
                 earlier=self.forecasts,
+                rehearsed=self._rehearsed(step, self._plan) if seen.reason else None,
                 **arguments,
             )
         self.forecasts = [*self.forecasts, forecast][-self.keep :]
         return forecast
+
+    def _rehearsed(self, step: int, plan: RatePlan) -> EscapeForecast | None:
+        """What a rehearsal says as of now: a new one where it is due, or else the last."""
+        assert self.model is not None and self.optimizer is not None
+        if self._rehearsals.due(step):
+            found = rehearse_escape(
+                self.model,
+                self.loss_fn,
+                self.batch,
+                optimizer=self.optimizer,
+                step=step,
+                level=self.level,
+                anatomy=self._anatomy,
+                examples=self._examples,
+                when=plan.when,
+            )
+            spent = lambda first, last: float(plan.rates(first, last)[0])
+            self._rehearsals.keep(found, tau=self._taus[-1], spent=spent)
+        return self._rehearsals.at(step, tau=self._taus[-1], when=plan.when)
 
     def _spend(self, step: int) -> None:
         """The plan of learning rates from here on, and what was spent since the last look."""
@@ -173,6 +206,9 @@ class PlateauForecast(Vital):
         before, self._plan = self._plan, self._future.plan(self.optimizer, step, gains, decays)
         last = self._taus[-1] if self._taus else 0.0
         self._taus.append(last + (0.0 if before is None else float(before.rates(before.step, step)[0])))
+
+    def linear(self, recorder: Recorder, view: LinearView) -> None:
+        self._examples = int(view.x.shape[view.site.batch_dim or 0])
 
     def parameters(self, recorder: Recorder, view: ParameterView) -> None:
         if self.loss_fn is None:

@@ -1,0 +1,1 @@
+"""The end of a plateau from one look: what is seen (``looks``), carried along (``strides``) and told (``escape``)."""
