@@ -59,6 +59,8 @@ def test_a_reachable_target_is_made_by_its_picture_and_an_input_is_held_against_
     base = {"size": 16, "seeds": 1, "alphas": [50.0], "padding": "circular", "scale": 0.5, "block": 4}
     plain, _, picture = setups.problem_in({**base, "reachable": False})
     assert torch.equal(plain.y, picture) and torch.equal(picture, rec.target("checkerboard", 16, 4))
+    disc, _, round_one = setups.problem_in({**base, "reachable": True, "target": "disc"})
+    assert float(disc.iou(disc.forward(round_one[None]))) == 1.0  # some pixels of A x lie between 0 and c
     made, _, same = setups.problem_in({**base, "reachable": True})
     assert torch.equal(same, picture) and not torch.equal(made.y, picture)
     assert float(made.iou(made.forward(picture[None]))) == 1.0 and float(setups.of_picture(picture[None], picture)) == 1
@@ -117,3 +119,15 @@ def test_late_layers_of_both_networks_open_and_shut(late, status):
     whole = deep_claims.CLAIMS[1].judge(rows)
     assert whole.setups == (1, 2) and "centre 0.5 1 of 1" in whole.facts["as printed, by choice"]
     assert deep_claims._deep_law([{**r, "r2": None} for r in rows]).status == "not-run"
+
+
+def test_default_weights_shut_the_late_layers_that_he_weights_leave_open():
+    torch.manual_seed(0)
+    he = (2 / 400) ** 0.5
+    assert float(torch.nn.Linear(400, 400).weight.detach().std()) / he == pytest.approx(compounding.DEFAULT, rel=0.01)
+    base = {"check": "deep", "network": "vgg11", "norm": "none", "centre": 0.5, "inputs": "gaussian", "alpha": 20.0}
+    shares = [
+        compounding.trial({**base, "weights": w, "width": 4, "side": 16, "nets": 1})[0]["shares"]
+        for w in ("He", "default")
+    ]
+    assert max(shares[1][2:5]) < 0.02 < 0.1 < min(shares[0][2:5]), shares
