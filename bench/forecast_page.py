@@ -6,9 +6,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from forecast_page_rehearsed import danger_rehearsed, skills, values_rehearsed
+from forecast_page_rehearsed import HORIZONS, danger_rehearsed, skills, values_rehearsed
 
-HORIZONS = ("10 %", "25 %", "50 %", "100 %", "end")
 WORDS = {
     "gates/density@0.01": "gate density",
     "preactivations/preact_drift": "pre-activation drift",

@@ -115,14 +115,20 @@ def test_of_few_batches_nothing_is_told_and_the_reason_is_kept():
     torch.manual_seed(0)
     net, (x, y) = nn.Linear(4, 1).double(), data()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    with nv.watch(net, optimizer, rehearse=plan(ahead=1.0, batches=[(x, y)] * (ENOUGH - 1))) as seen:
+    given = [(x, y)] * (ENOUGH - 1)
+    with nv.watch(net, optimizer, rehearse=plan(ahead=1.0, batches=given)) as seen:
+        seen._observer.notes["rehearsal"] = "a copy could not be made"
         for _ in range(3):
             loss = F.mse_loss(net(x), y)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             seen.step(loss)
-    assert f"take {ENOUGH} batches to rehearse on, and there are {ENOUGH - 1}" in seen.skipped["rehearsal"]
+        assert f"take {ENOUGH} batches to rehearse on, and there are {ENOUGH - 1}" in seen.skipped["rehearsed values"]
+        given.append((x, y))
+        seen._forecasts.rehearse(2)
+    assert "rehearsed values" not in seen.skipped
+    assert seen.skipped["rehearsal"] == "a copy could not be made"  # why danger is not rehearsed is not forgotten
 
 
 def test_a_reading_is_of_the_copy_before_the_step_of_its_day():

@@ -104,9 +104,9 @@ class LiveForecasts:
             return []
         if len(given.batches) < ENOUGH:
             few = f"values on coming days take {ENOUGH} batches to rehearse on, and there are {len(given.batches)}"
-            watch._observer.notes["rehearsal"] = few
+            watch._observer.notes["rehearsed values"] = few
             return []
-        watch._observer.notes.pop("rehearsal", None)
+        watch._observer.notes.pop("rehearsed values", None)
         names = [v.name for v in watch._schedule.vitals if v.name in READ]
         with watch._buffer._settling:
             watch._buffer.settle()
