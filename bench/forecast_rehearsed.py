@@ -35,6 +35,25 @@ BATCHES = 32  # the last ones, which are rehearsed on
 HALVES = {"tuning": TUNING, "seen": SEEN, "test": TEST, "fresh": FRESH, "new": NEW_FAMILIES}
 
 
+def trained(trial: Trial, task: Any, opt: Any, sched: Any, seen: Any, recent: deque[Any]) -> list[float]:
+    """The loop of one run under watch, until it ends or breaks off: its losses. ``recent`` gets every batch."""
+    net, x, y, loss_fn = task
+    g, losses = drawn(trial.seed), []
+    for _ in range(trial.steps):
+        rows = slice(None) if not trial.batch else torch.randint(0, len(x), (trial.batch,), generator=g)
+        recent.append((x[rows], y[rows]))
+        loss = loss_fn(net(x[rows]), y[rows])
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+        seen.step(loss)
+        sched.step()
+        losses.append(float(loss.detach()))
+        if not math.isfinite(losses[-1]) or losses[-1] > 1e6 * max(losses[0], 1e-3):
+            break
+    return losses
+
+
 def watched(trial: Trial, rehearse: bool) -> dict[str, Any]:
     """One run under watch: its losses, when it was lost, and when it was called."""
     net, x, y, loss_fn = trial.build()
@@ -42,23 +61,10 @@ def watched(trial: Trial, rehearse: bool) -> dict[str, Any]:
     sched = scheduler_of(trial, opt)
     recent: deque[Any] = deque(maxlen=BATCHES if trial.batch else 1)
     plan = RehearsalPlan(batches=recent, loss_fn=lambda out, target: loss_fn(out, target)) if rehearse else False
-    losses: list[float] = []
-    g = drawn(trial.seed)
     with nv.watch(
         net, opt, every=EVERY, vitals=["optimizer"], scheduler=sched, total_steps=trial.steps, rehearse=plan
     ) as seen:
-        for _ in range(trial.steps):
-            rows = slice(None) if not trial.batch else torch.randint(0, len(x), (trial.batch,), generator=g)
-            recent.append((x[rows], y[rows]))
-            loss = loss_fn(net(x[rows]), y[rows])
-            opt.zero_grad()
-            loss.backward()
-            opt.step()
-            seen.step(loss)
-            sched.step()
-            losses.append(float(loss.detach()))
-            if not math.isfinite(losses[-1]) or losses[-1] > 1e6 * max(losses[0], 1e-3):
-                break
+        losses = trained(trial, (net, x, y, loss_fn), opt, sched, seen, recent)
     live = seen._forecasts
     assert live is not None and not live._failed, "forecasting failed"
     danger, tried = live.forecaster.danger, live.rehearsed

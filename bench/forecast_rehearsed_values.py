@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 from forecast_corpus import FRESH, TEST, TUNING, WATCHED, Trial, optimizer_of, scheduler_of, trials
-from forecast_tasks import drawn
+from forecast_rehearsed import BATCHES, trained
 from forecast_tasks_new import NEW_FAMILIES, NEW_TASKS
 from forecast_tasks_new import ROWS as NEW_ROWS
 
@@ -35,7 +35,6 @@ from netvitals.forecasts.rehearsed_values import READ
 
 RESULTS = Path(__file__).parent / "results" / "forecast_rehearsed_values.json"
 HALVES = {"tuning": TUNING, "test": TEST, "fresh": FRESH, "new": NEW_FAMILIES}
-BATCHES = 32
 UNITS: dict[tuple[str, str], dict[str, list[float]]] = {}  # (horizon, family) → error over the half width, by vital
 
 
@@ -46,7 +45,6 @@ def watched(trial: Trial, ahead: float = 1.0, batches: int = BATCHES) -> tuple[l
     sched = scheduler_of(trial, opt)
     recent: deque[Any] = deque(maxlen=batches)
     plan = RehearsalPlan(batches=recent, loss_fn=lambda out, target: loss_fn(out, target), share=-math.inf, ahead=ahead)
-    g, losses = drawn(trial.seed), []
     series: dict[tuple[str, str, str], tuple[list[int], list[float]]] = {}
 
     def keep(page: Any) -> None:
@@ -66,18 +64,7 @@ def watched(trial: Trial, ahead: float = 1.0, batches: int = BATCHES) -> tuple[l
         rehearse=plan,
     ) as seen:
         seen._buffer.finished.append(keep)
-        for _ in range(trial.steps):
-            rows = slice(None) if not trial.batch else torch.randint(0, len(x), (trial.batch,), generator=g)
-            recent.append((x[rows], y[rows]))
-            loss = loss_fn(net(x[rows]), y[rows])
-            opt.zero_grad()
-            loss.backward()
-            opt.step()
-            seen.step(loss)
-            sched.step()
-            losses.append(float(loss.detach()))
-            if not math.isfinite(losses[-1]) or losses[-1] > 1e6 * max(losses[0], 1e-3):
-                break
+        losses = trained(trial, (net, x, y, loss_fn), opt, sched, seen, recent)
     live = seen._forecasts
     assert live is not None and live.values is not None and not live._failed, "forecasting failed"
     assert "rehearsal" not in seen.skipped, seen.skipped["rehearsal"]
