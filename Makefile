@@ -4,9 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo docs test check matrix lint bench clean chromium
-# the whole run ends after 25 minutes, whatever hangs
-LIMIT := $(shell command -v timeout >/dev/null 2>&1 && echo timeout --kill-after=30 1500)
+.PHONY: demo docs test test-slow check matrix lint bench clean chromium
 
 # the demo trains on the digits of scikit-learn, which the extra lab brings
 $(VENV)/.demo: pyproject.toml constraints.txt
@@ -33,19 +31,28 @@ chromium:
 	  || { apt-get update -qq && apt-get install -y -qq chromium >/dev/null; } \
 	  || echo "chromium could not be installed: the screenshot tests will be skipped"
 
+CHECKED := src tests bench docs/hooks conftest.py
+RUN := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+
 lint: $(VENV)/.dev
-	$(BIN)/ruff check src tests bench docs/hooks conftest.py
-	$(BIN)/ruff format --check -q src tests bench docs/hooks conftest.py
-	$(BIN)/lint-imports
-	$(BIN)/mypy
+	@$(BIN)/ruff check -q $(CHECKED) && $(BIN)/ruff format --check -q $(CHECKED) && echo "lint: style passed"
+	@$(BIN)/lint-imports >$(VENV)/imports.log 2>&1 & imports=$$!; $(BIN)/mypy; types=$$?; wait $$imports; \
+	  failed=$$?; [ $$failed = 0 ] && echo "lint: imports passed" || cat $(VENV)/imports.log; exit $$((types + failed))
 
-test: lint chromium
-	$(LIMIT) $(BIN)/pytest -n 2 --dist loadfile $(PYTEST) src tests
+test: $(VENV)/.dev chromium
+	@echo "1/2 lint and types"
+	@$(MAKE) --no-print-directory lint
+	@echo "2/2 tests"
+	@$(RUN) -m "not slow" $(PYTEST) src tests
 
-# for the person who edits: the rooms that were changed since the last commit, without the tests marked slow
+# what takes minutes: whole studies, every model and every method; run it before you resolve an issue on an estimator
+test-slow: $(VENV)/.dev chromium
+	$(RUN) -m slow $(PYTEST) src tests
+
+# for the person who edits: the tests of the packages changed since the last commit
 check: $(VENV)/.dev
-	$(BIN)/ruff check src tests bench
-	$(LIMIT) $(BIN)/pytest -n 2 --dist loadfile -m "not slow" $(PYTEST) $$($(BIN)/python tests/changed_rooms.py)
+	$(BIN)/ruff check $(CHECKED)
+	$(RUN) -m "not slow" $(PYTEST) $$($(BIN)/python tests/changed_packages.py)
 
 # the test command as other processors, thread counts and orders would run it; hours on two cores
 matrix:

@@ -1,5 +1,6 @@
 """How the tests run: shuffled on request (`--shuffle SEED`), seeded, and ended at once when a worker dies."""
 
+import gc
 import random
 from itertools import groupby
 
@@ -24,8 +25,19 @@ def pytest_collection_modifyitems(config, items):
     items[:] = [item for tests in files for item in tests]
 
 
+_frozen_for: list = []  # the file whose tests run
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
-    """Examples in docstrings draw the same numbers whatever ran before them; tests have a fixture for it."""
+    """Seed examples in docstrings, as a fixture does for tests; before each file, freeze the garbage collector's heap.
+
+    Imports and earlier files leave millions of objects. Without the freeze every search of the heap goes through them.
+    """
+    if _frozen_for != [item.path]:
+        _frozen_for[:] = [item.path]
+        gc.collect()
+        gc.freeze()
     if isinstance(item, pytest.DoctestItem):
         import torch
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+from forked import Programs
 from netvitals.capture import ActivationView, LinearView, ParameterView, Recorder, Site, TensorView
 
 torch.set_num_threads(1)
@@ -98,6 +99,14 @@ def bfloat16_matmul():
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or [f"it ended with code {done.returncode}"])[-1]
         pytest.skip(f"this machine's torch cannot multiply bfloat16 matrices on the CPU: {last}")
+
+
+@pytest.fixture(scope="session")
+def programs():
+    """``run`` and ``Popen`` of Python programs whose processes need not import torch again."""
+    forks = Programs()
+    yield forks
+    forks.close()
 
 
 def activation(x, f, *, name="act", op="", channel_dim=1, follows="linear"):

@@ -1,7 +1,6 @@
 """The core needs neither plotly nor scikit-learn; who asks for what they bring is told what to install."""
 
 import ast
-import subprocess
 import sys
 import textwrap
 import tomllib
@@ -9,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from forked import PRELOAD, Programs
 from netvitals._extras import PARTS, missing
-
-pytestmark = pytest.mark.slow
 
 HOUSE = Path(__file__).parents[1]
 PROJECT = tomllib.loads((HOUSE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -43,20 +41,42 @@ assert [c.rule for c in vitals.findings().checked if c.series]
 """
 
 
-def alone(code: str, folder: Path) -> str:
-    """What a fresh Python prints that has neither of the two."""
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT + textwrap.dedent(code)], cwd=folder, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+@pytest.fixture(scope="module")
+def python(tmp_path_factory):
+    """Runs code in a Python that has never had either of the two."""
+    folder = tmp_path_factory.mktemp("without")
+    (folder / "without_extras.py").write_text(WITHOUT)
+    forks = Programs(preload=("without_extras", *PRELOAD))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)  # where the first process finds the module
+        check = "import sys; sys.exit(not sys.modules['plotly'] is sys.modules['sklearn'] is None)"
+        assert forks.run([sys.executable, "-c", check]).returncode == 0
+
+    def run(code, cwd):
+        command = [sys.executable, "-c", textwrap.dedent(code)]
+        return forks.run(command, cwd=cwd, capture_output=True, text=True)
+
+    yield run
+    forks.close()
+
+
+@pytest.fixture
+def alone(python, tmp_path):
+    """What such a Python prints."""
+
+    def run(code):
+        done = python(code, tmp_path)
+        assert done.returncode == 0, done.stderr[-3000:]
+        return done.stdout
+
+    return run
 
 
 def named(requirements: list[str]) -> set[str]:
     return {r.split(">")[0].split("[")[0] for r in requirements}
 
 
-def test_watch_findings_report_page_and_checkup_do_without(tmp_path):
+def test_watch_findings_report_page_and_checkup_do_without(alone):
     code = """
     run = nv.open_run("first")
     assert len(run.findings().checked) > 5
@@ -69,10 +89,10 @@ def test_watch_findings_report_page_and_checkup_do_without(tmp_path):
     from netvitals import stats
     print(round(stats.silhouette([0.0, 0.1, 5.0, 5.1]), 2))
     """
-    assert alone(WATCHED + textwrap.dedent(code), tmp_path).strip() == "0.98"
+    assert alone(WATCHED + textwrap.dedent(code)).strip() == "0.98"
 
 
-def test_the_command_line_reports_a_run_without_them(tmp_path):
+def test_the_command_line_reports_a_run_without_them(alone):
     code = """
     from netvitals.cli import main
     try:
@@ -80,7 +100,7 @@ def test_the_command_line_reports_a_run_without_them(tmp_path):
     except SystemExit as end:
         assert not end.code
     """
-    assert "report.html" in alone(WATCHED + textwrap.dedent(code), tmp_path)
+    assert "report.html" in alone(WATCHED + textwrap.dedent(code))
 
 
 @pytest.mark.parametrize(
@@ -90,7 +110,7 @@ def test_the_command_line_reports_a_run_without_them(tmp_path):
         ("from netvitals.lab import data; data.load('digits')", ("scikit-learn", "pip install 'netvitals[lab]'")),
     ],
 )
-def test_who_asks_for_a_part_that_is_not_there_is_told_what_to_install(call, words, tmp_path):
+def test_who_asks_for_a_part_that_is_not_there_is_told_what_to_install(call, words, alone):
     code = f"""
     import netvitals as nv
     try:
@@ -98,11 +118,11 @@ def test_who_asks_for_a_part_that_is_not_there_is_told_what_to_install(call, wor
     except ImportError as error:
         print(error)
     """
-    sentence = alone(code, tmp_path)
+    sentence = alone(code)
     assert all(word in sentence for word in words), sentence
 
 
-def test_the_demo_says_it_in_one_line_too(tmp_path):
+def test_the_demo_says_it_in_one_line_too(python, tmp_path):
     code = """
     from netvitals.cli import main
     try:
@@ -110,16 +130,14 @@ def test_the_demo_says_it_in_one_line_too(tmp_path):
     except SystemExit as end:
         print(end.code)
     """
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT + textwrap.dedent(code)], cwd=tmp_path, capture_output=True, text=True
-    )
+    done = python(code, tmp_path)
     assert done.stdout.strip().endswith("2") and "Traceback" not in done.stderr
     assert done.stderr.strip() == "netvitals: the data set digits needs scikit-learn, which is not installed: " + (
         "pip install 'netvitals[lab]' (netvitals help missing-extra)"
     )
 
 
-def test_a_bare_import_error_of_a_command_becomes_the_sentence(tmp_path):
+def test_a_bare_import_error_of_a_command_becomes_the_sentence(python, tmp_path):
     code = """
     from netvitals.cli import app, main
     def bare():
@@ -127,9 +145,7 @@ def test_a_bare_import_error_of_a_command_becomes_the_sentence(tmp_path):
     app.command("bare")(bare)
     main(["bare"])
     """
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT + textwrap.dedent(code)], cwd=tmp_path, capture_output=True, text=True
-    )
+    done = python(code, tmp_path)
     assert done.returncode == 2
     assert done.stderr.strip().endswith(
         "needs scikit-learn, which is not installed: pip install 'netvitals[lab]' (netvitals help missing-extra)"

@@ -70,7 +70,6 @@ def test_the_changelog_begins_with_this_version():
     assert first is not None and first[1] == __version__
 
 
-@pytest.mark.slow
 def test_the_wheel_holds_every_file_of_the_package_and_nothing_else(built):
     mine = {
         path.relative_to(PACKAGE.parent).as_posix()
@@ -86,7 +85,6 @@ def test_the_wheel_holds_every_file_of_the_package_and_nothing_else(built):
     assert about["Version"] == __version__ and "Typing :: Typed" in about.get_all("Classifier")
 
 
-@pytest.mark.slow
 def test_the_sdist_holds_what_a_build_needs_and_no_tests_or_measurements(built):
     with tarfile.open(built["sdist"]) as sdist:
         tops = {Path(n).parts[1] for n in sdist.getnames() if len(Path(n).parts) > 1}

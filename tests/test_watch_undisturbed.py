@@ -12,8 +12,6 @@ import netvitals as nv
 from netvitals.capture import Vital
 from netvitals.lab import models
 
-pytestmark = pytest.mark.slow
-
 STEPS = 50
 
 

@@ -134,7 +134,6 @@ def test_an_armed_model_is_saved_without_a_trace_of_netvitals(how, given):
         assert b"netvitals" not in pickle.dumps(optimizer)
 
 
-@pytest.mark.slow
 def test_an_armed_model_is_loaded_where_there_is_no_netvitals(tmp_path):
     model = net()
     x = torch.randn(2, 4)

@@ -11,8 +11,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from netvitals import activations as A
 
-pytestmark = pytest.mark.slow
-
 THETAS = (0.001, 0.005, 0.01, 0.05, 0.10)
 # gate-density §2.2, printed to four digits, some cut and some rounded
 SIGNED = {

@@ -19,8 +19,6 @@ from netvitals.capture.engine.roles import role
 from netvitals.curvature.dag.kinks import certificate
 from netvitals.layers.source import functional_activations
 
-pytestmark = pytest.mark.slow
-
 TORCH = [row for row in A.ACTIVATIONS if row.functions]
 NEEDED = {"prelu": (torch.tensor([0.3]),), "threshold": (0.1, 0.2)}  # arguments without a usual value
 

@@ -9,8 +9,6 @@ from netvitals import activations as A
 from netvitals.cli import main
 from netvitals.cli.activation import braille
 
-pytestmark = pytest.mark.slow
-
 
 def run(capsys, *arguments):
     with pytest.raises(SystemExit) as leave:

@@ -18,8 +18,6 @@ from netvitals.capture import Reading
 from netvitals.cli import main
 from netvitals.runs import RunWriter
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
 def call(capsys, monkeypatch, tmp_path):
@@ -219,10 +217,8 @@ def test_no_console_makes_pictures_of_names():
     assert made and all("emoji=False" in call for call in made)
 
 
-def test_the_package_is_a_command():
-    wording = subprocess.run(
-        [sys.executable, "-m", "netvitals", "--version"], capture_output=True, text=True, check=True
-    )
+def test_the_package_is_a_command(programs):
+    wording = programs.run([sys.executable, "-m", "netvitals", "--version"], capture_output=True, text=True, check=True)
     assert nv.__version__ in wording.stdout
 
 

@@ -20,7 +20,6 @@ def only(monkeypatch):
     return lambda **checks: monkeypatch.setattr(_self_check, "CHECKS", checks)
 
 
-@pytest.mark.slow
 def test_a_sound_installation_passes_every_check_and_leaves_no_trace(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
@@ -31,7 +30,6 @@ def test_a_sound_installation_passes_every_check_and_leaves_no_trace(tmp_path, m
     assert torch.equal(torch.get_rng_state(), state) and not list(tmp_path.glob("netvitals-*"))
 
 
-@pytest.mark.slow
 def test_a_watch_that_disturbs_is_noticed(monkeypatch):
     import netvitals
 

@@ -14,8 +14,6 @@ from netvitals.capture.result import Result
 from netvitals.curvature import interlayer
 from netvitals.curvature.advice import distance
 
-pytestmark = pytest.mark.slow
-
 ORDER = ("mode", "only", "nodes", "seed", "progress")
 MEASURES = {
     "interlayer": {"probes": 4},

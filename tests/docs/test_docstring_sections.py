@@ -12,7 +12,6 @@ import pytest
 import netvitals
 
 griffe = pytest.importorskip("griffe")
-pytestmark = pytest.mark.slow
 HOME = pathlib.Path(netvitals.__file__).parent
 
 

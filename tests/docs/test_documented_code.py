@@ -21,8 +21,6 @@ import typer.main
 
 from netvitals.cli import app, main
 
-pytestmark = pytest.mark.slow
-
 ROOT = pathlib.Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 COMMAND = typer.main.get_command(app)

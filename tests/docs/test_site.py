@@ -23,7 +23,6 @@ from netvitals.findings import REMEDIES, RULES
 
 pytest.importorskip("mkdocs", reason="the site needs the extra docs")
 pytest.importorskip("mkdocstrings_handlers.python", reason="the site needs the extra docs")
-pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 INNER = {"cli", "watching"}  # not imported by anybody: commands, and what a watch is made of

@@ -80,7 +80,6 @@ def hugging_face(name):
     return transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, vocab_size=20, tie_word_embeddings=False))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "by"), [("gpt2", "logits"), ("llama", "weight")])
 def test_dial_and_suppression_run_on_hugging_face_models(name, by):
     """Tied head, Conv1D, ModelOutput, gated MLP: the push is set, and no hidden row mean moves in training."""

@@ -296,3 +296,25 @@ def test_a_failing_forecaster_is_said_once_and_training_goes_on(monkeypatch, rec
     seen = trained(probe=False, steps=30)
     said = [str(w.message) for w in recwarn if "forecasting failed" in str(w.message)]
     assert len(said) == 1 and "planted" in said[0] and len(seen.readings) > 30
+
+
+@pytest.mark.filterwarnings("error")
+def test_where_warnings_are_errors_a_plateau_that_never_ends_does_not_switch_forecasting_off(caplog):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 1))
+    with torch.no_grad():
+        for p in model.parameters():
+            p.mul_(0.15)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, 400)  # no rate is left to leave the plateau
+    x = torch.randn(64, 4)
+    y = x[:, :1] * x[:, 1:2]
+    with nv.watch(model, optimizer, every=5) as watching:
+        for _ in range(400):
+            loss = (model(x) - y).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+            watching.step(loss)
+    assert "forecasting failed" not in caplog.text

@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 import random
+from functools import cache
 
 import pytest
 
-from netvitals.lab.studies import find_claim, find_study, run
+from netvitals.lab.engine import registry
+from netvitals.lab.studies import Study, find_claim, find_study, run
 
 
 @pytest.fixture(autouse=True)
 def no_data_folder(monkeypatch):
     monkeypatch.delenv("NETVITALS_DATA", raising=False)
+
+
+@pytest.fixture(scope="module")
+def listed_once():
+    """Trials are listed once for each study and scale, and folders are read once, however often a command asks."""
+    configs, papers, kept = Study.configs, registry.papers, {}
+
+    def remembered(study: Study, scale: str):
+        if (id(study), scale) not in kept:
+            kept[id(study), scale] = study, configs(study, scale)
+        return list(kept[id(study), scale][1])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Study, "configs", remembered)
+        patch.setattr(registry, "papers", cache(papers))
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,6 @@ from torch.nn import Parameter
 from netvitals import optim
 from netvitals.optim.symmetry import equivariance
 
-pytestmark = pytest.mark.slow
-
 VERTICAL = ("frozen", "sgd", "adam")
 
 

@@ -12,8 +12,6 @@ from netvitals import optim
 from netvitals.optim.symmetry import equivariance
 from netvitals.vitals.gauge_charges import GaugeCharges
 
-pytestmark = pytest.mark.slow
-
 
 def draw(*shape):
     return nn.Parameter(torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)), dtype=torch.float64))

@@ -145,7 +145,6 @@ def test_a_damaged_run_is_a_row_with_its_reason(runs):
     assert one.get("/api/head", params={"run": "a"}).status_code == 200
 
 
-@pytest.mark.slow
 def test_the_list_does_not_read_the_readings(tmp_path):
     """200 runs of a million readings: the summaries are read, so it takes no longer than with few."""
     import numpy as np

@@ -52,9 +52,9 @@ if how == "idle":
 class Training:
     """A running program; ``steps`` holds (step, time) of what it has noted."""
 
-    def __init__(self, path, every, steps, pause=0.0, how="exit", resume="", program=PROGRAM):
+    def __init__(self, programs, path, every, steps, pause=0.0, how="exit", resume="", program=PROGRAM):
         arguments = [str(path), str(every), str(steps), str(pause), how, str(resume)]
-        self.process = subprocess.Popen(
+        self.process = programs.Popen(
             [sys.executable, "-c", textwrap.dedent(program), *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -87,11 +87,11 @@ class Training:
 
 
 @pytest.fixture
-def training():
+def training(programs):
     begun = []
 
     def begin(*args, **options):
-        begun.append(Training(*args, **options))
+        begun.append(Training(programs, *args, **options))
         return begun[-1]
 
     yield begin

@@ -13,7 +13,7 @@ from netvitals.capture import ArrayReading, Reading, Site
 from netvitals.cli import main
 from netvitals.runs import Evidence, Finding, RunDamaged, RunWriter, export, open_run, salvage
 
-FLIPS = 400
+FLIPS = 200
 
 
 def write(path, commits=6):

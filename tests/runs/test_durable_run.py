@@ -9,8 +9,6 @@ import pytest
 
 import netvitals as nv
 
-pytestmark = pytest.mark.slow
-
 
 def losses(path):
     frame = nv.open_run(path).frame(vital="loss")

@@ -11,8 +11,6 @@ import pytest
 
 from netvitals.runs import open_run
 
-pytestmark = pytest.mark.slow
-
 TRAINING = """
 import sys
 from netvitals.capture import Reading
@@ -30,8 +28,8 @@ while True:
 
 
 @pytest.mark.parametrize("promises", [3, 25])
-def test_kill_nine_loses_at_most_the_last_flush(tmp_path, promises):
-    process = subprocess.Popen([sys.executable, "-c", TRAINING, str(tmp_path / "r")], stdout=subprocess.PIPE, text=True)
+def test_kill_nine_loses_at_most_the_last_flush(tmp_path, programs, promises):
+    process = programs.Popen([sys.executable, "-c", TRAINING, str(tmp_path / "r")], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         promised = -1

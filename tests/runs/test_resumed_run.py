@@ -90,7 +90,6 @@ def test_a_bad_resume_gets_a_sentence(tmp_path, bad):
         nv.watch(model(), resume=True)
 
 
-@pytest.mark.slow
 def test_a_killed_run_is_resumed_in_another_process(tmp_path, training):
     program = training(tmp_path / "r", 7, 60, how="idle")
     program.until_idle()
@@ -106,7 +105,6 @@ def test_a_killed_run_is_resumed_in_another_process(tmp_path, training):
     assert set(run.frame(vital="gates")["step"]) == set(range(0, 100, 7))
 
 
-@pytest.mark.slow
 def test_two_processes_on_one_path_and_the_second_is_refused(tmp_path, training):
     program = training(tmp_path / "r", 7, 3, how="idle")
     program.until_idle()

@@ -6,8 +6,6 @@ import pytest
 from netvitals import saddle
 from netvitals.saddle.laws.escape import balanced, next_to_leading, regime, resummed
 
-pytestmark = pytest.mark.slow
-
 EPS = np.logspace(-2, -0.75, 20)
 
 

@@ -23,8 +23,6 @@ from netvitals.saddle.laws.perron_modes import (
 from netvitals.saddle.laws.stages import forecast_rank, stage_integral, transfer
 from netvitals.saddle.students.network import gradients
 
-pytestmark = pytest.mark.slow
-
 BETAS = (1.0, 0.3, 0.08)
 
 

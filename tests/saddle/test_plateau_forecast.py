@@ -17,8 +17,6 @@ from netvitals.saddle.students.network import output
 from netvitals.saddle.students.task import antithetic_sample
 from netvitals.vitals import PlateauForecast, StepAccounting
 
-pytestmark = pytest.mark.slow
-
 
 def small_net(sizes=(8, 24, 24, 24, 1), r=3, eps=0.1, act=nn.Tanh, seed=0, **layer):
     torch.manual_seed(seed)

@@ -8,8 +8,6 @@ from netvitals import saddle
 from netvitals.saddle.laws.chain import ScalarChain
 from netvitals.saddle.laws.integration import integrate
 
-pytestmark = pytest.mark.slow
-
 X0 = [0.03, 0.05, 0.07, 0.09]
 
 

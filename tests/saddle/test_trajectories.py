@@ -9,8 +9,6 @@ from netvitals.saddle.students.network import ansatz_stack, normalized_rates, pr
 from netvitals.saddle.students.task import antithetic_sample
 from netvitals.saddle.students.trajectories import flow
 
-pytestmark = pytest.mark.slow
-
 
 def test_flow_exponents_at_he_initialisation():
     """T19 by adaptive flow (L = 4, N = 32, d = 8): local slopes −1.004…−1.009 (r = 3), −2.000 (r = 4)."""

@@ -12,8 +12,6 @@ from netvitals import singular
 from netvitals.capture.loss import likelihood_of
 from netvitals.capture.result import Result
 
-pytestmark = pytest.mark.slow
-
 KEYWORDS = ("mode", "only", "seed", "progress")
 
 

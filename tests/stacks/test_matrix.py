@@ -1,14 +1,15 @@
 """On every stack training is left alone, gradients and updates are those of the optimizer, and one run is written."""
 
 import importlib
+import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 import torch.distributed as dist
 
-pytestmark = pytest.mark.slow
 BENCH = Path(__file__).parents[2] / "bench" / "stacks"
 
 
@@ -58,7 +59,8 @@ def test_every_loop_is_in_the_list(table):
 
 
 @pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="needs gloo")
-def test_several_ranks(table):
+def test_several_ranks(table, programs, monkeypatch):
+    monkeypatch.setattr(table, "subprocess", SimpleNamespace(Popen=programs.Popen, PIPE=subprocess.PIPE))
     truth = table.truth_of_ranks()
     for name, (kind, world) in table.RANKS.items():
         holds(written(table, name))

@@ -2,9 +2,9 @@
 
 import importlib.util
 import os
-import subprocess
 import sys
 from pathlib import Path
+from subprocess import DEVNULL
 
 import pytest
 
@@ -13,42 +13,36 @@ import netvitals as nv
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 
 
-def importable(name):
-    """Whether a module of Ray's imports: tune needs more packages than ray itself brings."""
-    if importlib.util.find_spec("ray") is None:
-        return False
-    done = subprocess.run([sys.executable, "-c", f"import {name}"], capture_output=True, check=False)
-    return done.returncode == 0
-
-
-pytestmark = pytest.mark.slow
-
-
 @pytest.fixture(scope="module")
-def cluster():
-    if not (importable("ray.tune") and importable("ray.train.torch")):
+def cluster(programs):
+    """Skips where a module of Ray's does not import: tune needs more packages than ray itself brings."""
+    code = "import ray.tune, ray.train.torch"
+    if importlib.util.find_spec("ray") is None or programs.run([sys.executable, "-c", code], stderr=DEVNULL).returncode:
         pytest.skip("needs pip install 'ray[tune,train]'")
 
 
-def run(example, folder):
+def run(programs, example, folder):
     """An example as a user starts it; workers of a local cluster see the modules that this process sees."""
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
         "RAY_AIR_NEW_OUTPUT": "0",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
         "HOME": str(folder),
         "OMP_NUM_THREADS": "1",
     }
     command = [sys.executable, str(EXAMPLES / example), str(folder / "runs")]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=300)
+    done = programs.run(command, capture_output=True, text=True, env=environment, timeout=380)
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-def test_all_trials_of_a_sweep_are_on_one_page(tmp_path, cluster):
+@pytest.mark.slow
+def test_all_trials_of_a_sweep_are_on_one_page(tmp_path, programs, cluster):
     testclient = pytest.importorskip("starlette.testclient")
     from netvitals.report.live import create_app, runs_below
 
-    run("ray_sweep.py", tmp_path)
+    run(programs, "ray_sweep.py", tmp_path)
     names = runs_below(tmp_path / "runs")
     assert len(names) == 4
     for name in names:
@@ -60,8 +54,9 @@ def test_all_trials_of_a_sweep_are_on_one_page(tmp_path, cluster):
     assert {row["name"] for row in client.get("/api/runs").json()["runs"]} == set(names)
 
 
-def test_two_workers_of_ray_train_write_one_run(tmp_path, cluster):
-    run("ray_train.py", tmp_path)
+@pytest.mark.slow
+def test_two_workers_of_ray_train_write_one_run(tmp_path, programs, cluster):
+    run(programs, "ray_train.py", tmp_path)
     one = nv.open_run(tmp_path / "runs" / "trained")
     assert one.status == "finished" and os.listdir(tmp_path / "runs") == ["trained"]
     assert {"gates", "gradients", "ranks"} <= set(one.frame()["vital"])

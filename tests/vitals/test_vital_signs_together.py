@@ -10,8 +10,6 @@ from torch import nn
 from netvitals import gates, vitals
 from netvitals.capture import observe
 
-pytestmark = pytest.mark.slow
-
 
 def test_names_instances_and_the_nearest_of_an_unknown_name():
     assert [v.name for v in vitals.default()] == vitals.names(default=True)

@@ -14,8 +14,6 @@ from itertools import pairwise
 from statistics import NormalDist
 from typing import Any
 
-import numpy as np
-
 from netvitals.capture import StepColumns
 from netvitals.forecasts.forecast import Forecast, refusal
 from netvitals.forecasts.tracks import KEPT, thin
@@ -131,7 +129,8 @@ class PlateauWatch:
         left = math.nan if growth.reason else rate_left(growth, 0.5 if growth.first else LEAVES, 1.0)
         date = plan.when(left) if left > 0 else math.nan
         self._dates = [*self._dates, date][-SHADOWS:]
-        spread = float(np.ptp(self._dates)) if len(self._dates) == SHADOWS else math.nan
+        known = len(self._dates) == SHADOWS and all(map(math.isfinite, self._dates))
+        spread = max(self._dates) - min(self._dates) if known else math.nan
         why = growth.reason or (
             "" if spread <= AGREE * max(date - step, 1.0) else "what it would have said on its last looks did not hold"
         )

@@ -10,8 +10,6 @@ from netvitals.curvature.dag import library as lib
 from netvitals.curvature.measure import metrics
 from netvitals.curvature.measure.exact import ExactBlock
 
-pytestmark = pytest.mark.slow
-
 
 def cross_entropy(f, y):
     return torch.logsumexp(f, 0) - (f * y).sum()

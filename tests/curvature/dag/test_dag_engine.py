@@ -16,10 +16,7 @@ from netvitals.curvature.dag import library as lib
 sys.path.insert(0, str(Path(__file__).parent))
 from dag_graphs import cross_entropy, error_of, evaluation, named, random_graph, relative
 
-pytestmark = pytest.mark.slow
-
-
-random_dags = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+random_dags = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @random_dags

@@ -14,8 +14,6 @@ from netvitals.curvature.dag import library as lib
 sys.path.insert(0, str(Path(__file__).parent))
 from dag_graphs import cross_entropy, error_of, evaluation, named, random_graph, relative
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.mark.parametrize(
     ("node", "shape"),

@@ -11,8 +11,6 @@ from netvitals.curvature.engine.operator import Operator
 from netvitals.curvature.engine.probes import draw, generator
 from netvitals.curvature.measure import estimators
 
-pytestmark = pytest.mark.slow
-
 
 def matrix_operator(h):
     return Operator(tuple(h.shape), h.dtype, lambda z: z @ h.mT, lambda u: u @ h)

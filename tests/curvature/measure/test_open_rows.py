@@ -36,7 +36,6 @@ def test_at_the_depths_that_networks_have_the_exponents_still_differ_from_the_li
     assert found.qr <= found.eq8 + 1e-12
 
 
-@pytest.mark.slow
 def test_the_trained_phases_run_on_packed_images(tmp_path, monkeypatch):
     """The configuration of the paper's scale, on a few images of noise packed as a real subset is."""
     from dataclasses import replace

@@ -8,8 +8,6 @@ from torch import nn
 
 from netvitals.curvature import interlayer
 
-pytestmark = pytest.mark.slow
-
 
 def mlp(act, width, depth, norm=False, classes=10):
     layers = []
@@ -18,32 +16,32 @@ def mlp(act, width, depth, norm=False, classes=10):
     return nn.Sequential(*layers, nn.Linear(width, classes))
 
 
-NETS = {"tanh": (nn.Tanh, 64, 5, False), "relu+norm": (nn.ReLU, 64, 4, True), "gelu": (nn.GELU, 128, 3, False)}
+NETS = {"tanh": (nn.Tanh, 64, 3, False), "relu+norm": (nn.ReLU, 64, 2, True), "gelu": (nn.GELU, 128, 2, False)}
 
 
 @pytest.fixture(scope="module", params=NETS, ids=str)
 def measured(request):
-    """A net, its exact blocks, and the sweep at 100 seeds."""
+    """A net, its exact blocks, and the sweep at 60 seeds."""
     torch.manual_seed(1)
     spec = NETS[request.param]
     net = mlp(*spec).double()
     batch = (torch.randn(16, spec[1]).double(), torch.randint(0, 10, (16,)))
     exact = interlayer(net, F.cross_entropy, batch, method="exact")
-    return net, batch, exact, [interlayer(net, F.cross_entropy, batch, probes=30, seed=s) for s in range(100)]
+    return net, batch, exact, [interlayer(net, F.cross_entropy, batch, probes=30, seed=s) for s in range(60)]
 
 
 def test_resonance_is_within_ten_percent_at_thirty_probes(measured):
     _, _, exact, runs = measured
     worst = max(float(np.abs(r.resonance / exact.resonance - 1).max()) for r in runs)
-    assert worst <= 0.10, f"largest relative error over 100 seeds and all pairs {worst:.3f}"
+    assert worst <= 0.10, f"largest relative error over 60 seeds and all pairs {worst:.3f}"
 
 
 def test_resonance_lies_within_three_of_its_own_standard_errors(measured):
     _, _, exact, runs = measured
     outside = np.mean([np.abs(r.resonance - exact.resonance) > 3 * r.resonance_stderr for r in runs], axis=0)
     inside = 100 * (1 - outside)
-    assert inside.mean() >= 95, f"mean coverage {inside.mean():.1f} of 100 seeds"
-    assert inside.min() >= 90, f"worst pair {inside.min():.0f} of 100 seeds"
+    assert inside.mean() >= 95, f"mean coverage {inside.mean():.1f} % of the seeds"
+    assert inside.min() >= 90, f"worst pair {inside.min():.0f} % of the seeds"
 
 
 @pytest.mark.parametrize(("metric", "least"), [("coupling", 95), ("gn_gap", 95), ("stable_rank", 90)])

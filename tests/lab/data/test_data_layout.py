@@ -13,8 +13,6 @@ from netvitals.lab import data, models
 from netvitals.lab.training import Recipe
 from netvitals.lab.training.ensemble import Ensemble
 
-pytestmark = pytest.mark.slow
-
 SIZES = st.sampled_from([1, 1, 2, 3, 5])
 SOURCES = [
     "digits,train=40",

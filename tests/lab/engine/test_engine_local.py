@@ -1,6 +1,7 @@
 """Worker processes: one thread each, a killed one replaced, nothing left behind."""
 
 import dataclasses
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -14,8 +15,6 @@ import pytest
 
 from netvitals.lab.engine.workers import TrialTask, make_engine
 from netvitals.lab.studies import Claim, Expected, Results, Study, decide, run
-
-pytestmark = pytest.mark.slow
 
 FIXTURE = str(Path(__file__).parent / "studies_fixture")
 CLAIM = Claim(
@@ -33,6 +32,14 @@ def toys(monkeypatch):
     import toy_trials
 
     return toy_trials
+
+
+@pytest.fixture
+def quick_workers(monkeypatch):
+    """Workers are forked from a process that has imported torch; the other tests start them anew."""
+    kinds = multiprocessing.get_context
+    multiprocessing.set_forkserver_preload(["torch", "netvitals.lab.engine.workers.local"])
+    monkeypatch.setattr(multiprocessing, "get_context", lambda kind: kinds("forkserver"))
 
 
 def make(toys, folder, act="compute", seeds=4):
@@ -73,7 +80,7 @@ def test_workers_give_the_rows_of_one_process_on_one_thread_each(toys, tmp_path)
     assert {r["threads"] for r in local.rows} == {1}
 
 
-def test_a_worker_killed_in_the_middle_is_replaced_and_its_trial_counted_once(toys, tmp_path):
+def test_a_worker_killed_in_the_middle_is_replaced_and_its_trial_counted_once(toys, tmp_path, quick_workers):
     killer = kill_when_told(tmp_path)
     result = run(
         make(toys, tmp_path, "wait-once"),
@@ -93,7 +100,7 @@ def test_a_worker_killed_in_the_middle_is_replaced_and_its_trial_counted_once(to
     assert "killed by signal 9 (SIGKILL)" in error
 
 
-def test_a_trial_that_kills_its_worker_twice_is_excluded_and_the_others_go_on(toys, tmp_path):
+def test_a_trial_that_kills_its_worker_twice_is_excluded_and_the_others_go_on(toys, tmp_path, quick_workers):
     result = run(
         make(toys, tmp_path, "die"),
         "smoke",
@@ -114,23 +121,25 @@ def test_a_trial_other_processes_cannot_import_is_refused(toys):
     engine.close()
 
 
-def driver(folder, act, seeds, jobs=2):
+def driver(programs, folder, act, seeds, start, jobs=2):
     """A process of its own that runs the toy study; it can be killed without harm to the tests."""
     script = folder / "driver.py"
     script.write_text(
         textwrap.dedent(f"""
-        import sys
+        import multiprocessing, sys
         sys.path.insert(0, {FIXTURE!r})
         from netvitals.lab.studies import Study, run
         import toy_trials as toys
         if __name__ == "__main__":
+            kinds = multiprocessing.get_context
+            multiprocessing.get_context = lambda kind: kinds({start!r})
             p = toys.Toy(seeds={seeds}, act={act!r}, folder={str(folder)!r})
             study = Study("toy", "toy", "a toy", dict.fromkeys(("smoke", "small", "paper"), p), toys.trials, toys.trial,
                           toys.summary)
             run(study, "smoke", "local", jobs={jobs}, results={str(folder / "s.sqlite")!r}, progress=False)
     """)
     )
-    return subprocess.Popen([sys.executable, str(script)], start_new_session=True, stderr=subprocess.PIPE)
+    return programs.Popen([sys.executable, str(script)], start_new_session=True, stderr=subprocess.PIPE)
 
 
 def children(pid):
@@ -145,9 +154,9 @@ def children(pid):
     return found
 
 
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
-def test_a_stopped_driver_leaves_no_worker_and_a_second_call_goes_on(toys, tmp_path, stop):
-    process = driver(tmp_path, "slow", 20)
+@pytest.mark.parametrize(("stop", "start"), [(signal.SIGINT, "fork"), (signal.SIGKILL, "spawn")])
+def test_a_stopped_driver_leaves_no_worker_and_a_second_call_goes_on(toys, tmp_path, programs, stop, start):
+    process = driver(programs, tmp_path, "slow", 20, start)
     while not (tmp_path / "log").exists() or len(ran(tmp_path)) < 4:
         time.sleep(0.05)
         assert process.poll() is None, process.stderr.read().decode()
@@ -164,6 +173,7 @@ def test_a_stopped_driver_leaves_no_worker_and_a_second_call_goes_on(toys, tmp_p
         done = {t.config["seed"] for t in results.trials().values()}
     assert 0 < len(done) < 20
     before = ran(tmp_path)
+    (tmp_path / "hurry").touch()
     result = run(
         make(toys, tmp_path, "slow", 20),
         "smoke",
@@ -177,12 +187,14 @@ def test_a_stopped_driver_leaves_no_worker_and_a_second_call_goes_on(toys, tmp_p
     assert again == [s for s in before if int(s) in done]  # no finished trial ran twice
 
 
-def script(tmp_path, trial, tail):
+def script(programs, tmp_path, trial, tail, stillborn=3):
     text = textwrap.dedent(f"""
         import sys
         sys.path.insert(0, {FIXTURE!r})
         from netvitals.lab.studies import Study, run
         import toy_trials as toys
+        from netvitals.lab.engine.workers import local
+        local.STILLBORN = {stillborn}
         def own(config):
             return [{{"value": config["seed"]}}]
         study = Study("toy", "toy", "a toy", dict.fromkeys(("smoke", "small", "paper"), toys.Toy()), toys.trials,
@@ -192,19 +204,17 @@ def script(tmp_path, trial, tail):
             print(len(result.rows))
     """)
     (tmp_path / "script.py").write_text(text)
-    return subprocess.run(
-        [sys.executable, str(tmp_path / "script.py")], capture_output=True, text=True, timeout=180, check=False
-    )
+    return programs.run([sys.executable, str(tmp_path / "script.py")], capture_output=True, text=True, timeout=180)
 
 
 @pytest.mark.parametrize(("trial", "tail"), [("toys.trial", "if True:"), ("own", "if __name__ == '__main__':")])
-def test_a_script_needs_a_guard_only_for_trials_of_its_own(tmp_path, trial, tail):
-    done = script(tmp_path, trial, tail)
+def test_a_script_needs_a_guard_only_for_trials_of_its_own(programs, tmp_path, trial, tail):
+    done = script(programs, tmp_path, trial, tail)
     assert (done.returncode, done.stdout.split()) == (0, ["3"]), done.stderr
 
 
-def test_a_script_without_the_guard_it_needs_gets_a_sentence(tmp_path):
-    done = script(tmp_path, "own", "if True:")
+def test_a_script_without_the_guard_it_needs_gets_a_sentence(programs, tmp_path):
+    done = script(programs, tmp_path, "own", "if True:", stillborn=1)  # one dead worker is enough to see it
     assert done.returncode == 1
     assert "must run them under if __name__ == '__main__'" in done.stderr.splitlines()[-1]
 

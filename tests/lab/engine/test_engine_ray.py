@@ -12,10 +12,7 @@ import pytest
 from netvitals.lab.engine.workers import make_engine
 from netvitals.lab.studies import Claim, Expected, Resources, Results, Study, decide, run
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed"),
-]
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
 CLAIM = Claim(
     "toy/C1",
     "toy",
@@ -25,12 +22,13 @@ CLAIM = Claim(
 )
 
 
-@pytest.fixture
-def toys(monkeypatch):
-    monkeypatch.syspath_prepend(str(Path(__file__).parent / "studies_fixture"))
-    import toy_trials
+@pytest.fixture(scope="module")
+def toys():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(Path(__file__).parent / "studies_fixture"))
+        import toy_trials
 
-    return toy_trials
+        yield toy_trials
 
 
 def make(toys, folder, act="compute"):
@@ -40,9 +38,9 @@ def make(toys, folder, act="compute"):
     )
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def engine(toys):
-    """Two CPUs, no dashboard, and gone after the test."""
+    """Two CPUs, no dashboard, and gone after the last test."""
     engine = make_engine("ray", jobs=2)
     yield engine
     engine.close()
@@ -88,7 +86,10 @@ def test_ray_runs_the_trials_survives_a_killed_worker_and_counts_nothing_twice(t
     assert "the Ray worker was lost" in error
 
 
-def test_an_address_without_a_cluster_gets_a_sentence():
+def test_an_address_without_a_cluster_gets_a_sentence(monkeypatch):
+    import ray
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)  # also where the engine of the other tests runs
     with pytest.raises(ConnectionError, match=r"no Ray cluster could be reached at 127.0.0.1:1 "):
         make_engine("ray", address="127.0.0.1:1")
 

@@ -18,8 +18,16 @@ from netvitals.lab.studies import Results, all_studies, find_studies
 from netvitals.lab.studies.activations.claims import CLAIMS as activation_claims
 from netvitals.lab.studies.weight_drift.theorem_claims import CLAIMS as theorem_claims
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.usefixtures("listed_once")
 
+# workers are forked here, which saves their import of torch; test_engine_local has workers that are started anew
+COMMAND = """
+import multiprocessing
+kinds = multiprocessing.get_context
+multiprocessing.get_context = lambda kind: kinds("fork")
+from netvitals.cli import main
+main()
+"""
 BOTH = ("activations", "weight-drift-theorems")
 
 
@@ -71,12 +79,12 @@ def test_the_counterexample_is_exact(whole):
     assert verdicts(whole)["weight-drift/V8"]["measured"] == "-9/16, -9/7, 15/8"
 
 
-def test_killed_in_the_middle_and_resumed_gives_the_same_verdicts(whole, tmp_path):
+def test_killed_in_the_middle_and_resumed_gives_the_same_verdicts(whole, tmp_path, programs):
     path = tmp_path / "studies.sqlite"
     command = [
         sys.executable,
         "-c",
-        "from netvitals.cli import main; main()",
+        COMMAND,
         "reproduce",
         *BOTH,
         "--scale",
@@ -86,7 +94,7 @@ def test_killed_in_the_middle_and_resumed_gives_the_same_verdicts(whole, tmp_pat
         "--results",
         str(path),
     ]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+    process = programs.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
     stored, total = 0, sum(len(s.configs("smoke")) for s in find_studies(BOTH))
     deadline = time.monotonic() + 240
     while stored < total // 3:
@@ -101,7 +109,7 @@ def test_killed_in_the_middle_and_resumed_gives_the_same_verdicts(whole, tmp_pat
         finished = results._db.execute("SELECT key, finished FROM trial").fetchall()
     assert total // 3 <= len(before) < total
 
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = programs.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     with Results(path) as results:
         again = dict(results._db.execute("SELECT key, finished FROM trial"))
@@ -110,13 +118,13 @@ def test_killed_in_the_middle_and_resumed_gives_the_same_verdicts(whole, tmp_pat
     assert verdicts(path) == verdicts(whole)
 
 
-def test_ctrl_c_says_how_to_go_on(tmp_path):
+def test_ctrl_c_says_how_to_go_on(tmp_path, programs):
     path = tmp_path / "studies.sqlite"
-    process = subprocess.Popen(
+    process = programs.Popen(
         [
             sys.executable,
             "-c",
-            "from netvitals.cli import main; main()",
+            COMMAND,
             "reproduce",
             BOTH[0],
             "--scale",
@@ -196,7 +204,7 @@ def test_every_record_is_of_a_claim_and_few_claims_have_none():
 
 
 def test_studies_counts_stored_trials_and_exports_parquet(capsys, whole, tmp_path):
-    code, out, _ = netvitals(capsys, "studies", "--results", str(whole))
+    code, out, _ = netvitals(capsys, "studies", "--paper", "weight-drift", "--results", str(whole))
     assert code == 0 and "27/27" in out
     code, out, _ = netvitals(capsys, "studies", "--results", str(whole), "--parquet", str(tmp_path / "out"))
     assert code == 0 and len(out.split()) == 3

@@ -94,10 +94,9 @@ with Results(sys.argv[1]) as store, driving(store):
 """
 
 
-@pytest.mark.slow
-def test_a_second_driver_is_refused_until_the_first_is_gone(tmp_path):
+def test_a_second_driver_is_refused_until_the_first_is_gone(tmp_path, programs):
     path = tmp_path / "s.sqlite"
-    first = subprocess.Popen([sys.executable, "-c", DRIVER, str(path)], stdout=subprocess.PIPE, text=True)
+    first = programs.Popen([sys.executable, "-c", DRIVER, str(path)], stdout=subprocess.PIPE, text=True)
     try:
         assert first.stdout is not None and first.stdout.readline() == "driving\n"
         ran = []

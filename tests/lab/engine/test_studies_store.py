@@ -1,7 +1,6 @@
 """The results file: crash safe, versioned, never overwritten, readable while written."""
 
 import sqlite3
-import subprocess
 import sys
 import textwrap
 
@@ -9,8 +8,6 @@ import pytest
 
 from netvitals.lab.engine import store
 from netvitals.lab.studies import Results, TrialRecord, Verdict
-
-pytestmark = pytest.mark.slow
 
 VERDICT = Verdict("erratum", 1.5, 0.1, "right", excluded=(("seed=1", "no"),))
 
@@ -57,7 +54,7 @@ def test_a_reader_sees_trials_while_the_driver_writes(tmp_path):
             assert len(reader.trials()) == 2
 
 
-def test_a_killed_driver_loses_no_finished_trial(tmp_path):
+def test_a_killed_driver_loses_no_finished_trial(tmp_path, programs):
     code = textwrap.dedent(f"""
         import os, signal
         from netvitals.lab.studies import Results, TrialRecord
@@ -68,12 +65,12 @@ def test_a_killed_driver_loses_no_finished_trial(tmp_path):
         results._db.execute("DELETE FROM trial")
         os.kill(os.getpid(), signal.SIGKILL)
     """)
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -9
+    assert programs.run([sys.executable, "-c", code]).returncode == -9
     with Results(tmp_path / "s.sqlite") as results:
         assert len(results.trials()) == 20
 
 
-def test_a_full_disk_stops_with_the_trials_so_far_intact(tmp_path):
+def test_a_full_disk_stops_with_the_trials_so_far_intact(tmp_path, programs):
     """The process may write 256 kB to a file, then every write fails for real."""
     code = textwrap.dedent(f"""
         import resource, signal
@@ -88,7 +85,7 @@ def test_a_full_disk_stops_with_the_trials_so_far_intact(tmp_path):
                 print(seed, error)
                 break
     """)
-    sentence = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    sentence = programs.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     stored = int(sentence.split()[0])
     assert 5 < stored < 1000
     assert "cannot be written" in sentence and "the trials stored so far are intact" in sentence

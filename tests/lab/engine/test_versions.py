@@ -13,8 +13,6 @@ from netvitals.lab.engine.registry import all_studies
 from netvitals.lab.engine.versions import code_version, forget, reached
 from netvitals.lab.studies import Study
 
-pytestmark = pytest.mark.slow
-
 TRIAL = """
     import math
 

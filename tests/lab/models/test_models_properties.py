@@ -9,8 +9,6 @@ from torch import nn
 from netvitals import activations
 from netvitals.lab import models
 
-pytestmark = pytest.mark.slow
-
 SMALL = {
     "mlp": "mlp:64-16x3-10,norm=batch",
     "residual": "mlp:64-16x3-10,kind=residual,norm=layer",

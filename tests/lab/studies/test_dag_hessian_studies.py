@@ -12,8 +12,6 @@ from netvitals.lab.studies.dag_hessian.decay_claims import curve
 from netvitals.lab.studies.dag_hessian.gap_claims import SILU_SUMS
 from netvitals.lab.studies.dag_hessian.tower_claims import TABLE
 
-pytestmark = pytest.mark.slow
-
 STUDIES = (identities, distance, bottleneck, gap, diamond, attention, resnet, remarks)
 # claims that hold whatever the size of the net
 ALWAYS = {
@@ -87,6 +85,7 @@ def test_gauss_newton_sums_of_the_silu_net_are_those_of_the_published_table():
     assert max(r["t_sums"][5] for r in rows) < 2e-11
 
 
+@pytest.mark.slow
 def test_spectral_norm_net_decays_as_published():
     rows = [
         distance.trial(c)[0] for c in distance.STUDIES[0].configs("small") if c["net"] == "spectral" and c["depth"] == 8
@@ -107,6 +106,7 @@ def test_attention_gap_at_initialisation_and_its_relu_control():
     assert max(max(r["gap"], r["gap32"]) for r in by["position-mlp"]) <= 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shortcut", [True, False])
 def test_relu_resnet18_resonance_at_initialisation(shortcut):
     """Within 20 % of the published curve; three seeds, ten probes."""

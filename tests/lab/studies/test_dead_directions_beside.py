@@ -13,20 +13,20 @@ from netvitals.lab.studies.dead_directions import _continual
 from netvitals.lab.studies.dead_directions._variations import Bridge, fitted, natural, root
 from netvitals.lab.studies.dead_directions.variations import AXES, bridge
 
-pytestmark = pytest.mark.slow
-
 NAMES = ("crossed", "latent", "sampled", "adapters", "variations", "compression", "pictures")
+LONG = ("sampled", "adapters", "variations")  # five seconds and more
+PARAMETERS = [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in NAMES]
 UNNAMED = "pretrained"  # without a folder
 PREFIX = "dead-directions-"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", PARAMETERS)
 def test_every_trial_runs_and_every_claim_gets_a_verdict(whole, name):
     whole(name)
 
 
 @pytest.mark.filterwarnings("ignore:invalid value")
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", PARAMETERS)
 def test_no_claim_holds_whatever_was_measured(refutable, name):
     refutable(name)
 

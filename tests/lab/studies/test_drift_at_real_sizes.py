@@ -9,7 +9,6 @@ from netvitals.lab.models.two_branch import TwoBranchSpec, spectra
 from netvitals.lab.studies.weight_drift import endurance, real_sizes
 
 
-@pytest.mark.slow
 def test_the_paper_scale_has_the_networks_data_and_steps_of_the_paper():
     runs = studies.find_study(real_sizes.NAME).configs("paper")
     assert {c["network"] for c in runs} == {"mlp", "resnet", "resnet-bn", "vit", "gpt", "speech"}
@@ -44,7 +43,6 @@ def test_a_two_branch_network_keeps_the_size_of_its_mask_and_turns_the_phase():
     assert not torch.allclose(out, target, atol=1e-2)  # an untrained phase is not the right one
 
 
-@pytest.mark.slow
 def test_folders_of_speech_are_read_with_phase(tmp_path):
     from scipy.io import wavfile
 
@@ -68,7 +66,6 @@ def test_a_flip_in_any_layer_ends_persistence():
     assert endurance.persists([layer, {**layer, "t_flip": 5, "positive": 0.4}, run, weights]).status == "fails"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", [endurance.NAME, real_sizes.NAME])
 def test_smoke_run(name, tmp_path):
     run = studies.run(name, "smoke", engine="inline", results=tmp_path / "results.sqlite", progress=False)

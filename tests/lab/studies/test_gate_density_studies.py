@@ -19,9 +19,8 @@ from netvitals.lab.studies.gate_density import decay, sweep
 from netvitals.lab.studies.gate_density._recorder import TrajectoryRecorder, key
 from netvitals.lab.training import train
 
-pytestmark = pytest.mark.slow
-
 PREFIX = "gate-density-"
+QUICK = ("images", "decay")  # the others take six seconds to twelve
 MINE = ("foundations", "trajectories", "images", "sweep", "norms", "architectures", "decay", "forecast")
 
 
@@ -55,6 +54,7 @@ def test_the_three_scales_name_networks_and_data_that_exist(name):
                 assert config["data"].split(",")[0] in datasets.names()
 
 
+@pytest.mark.slow
 def test_before_training(smoke):
     found = smoke("foundations")
     status(
@@ -74,6 +74,7 @@ def test_before_training(smoke):
     assert all(r["vanished"] == (r["head"] == "zero") and r["local"] > 0.9 for r in heads)
 
 
+@pytest.mark.slow
 def test_the_split_of_perceptrons_and_what_explains_it(smoke):
     found = smoke("trajectories")
     status(found, **{"C4-digits": "holds", "C6-digits": "holds", "C8-digits": "holds", "C12-digits": "holds"})
@@ -116,6 +117,7 @@ def test_images_are_read_under_three_poolings_and_two_kinds_of_site(smoke):
         assert verdict_of(found, name).status in ("holds", "not-reproduced", "erratum"), name
 
 
+@pytest.mark.slow
 def test_thirteen_conditions_by_smoothness_and_shared_drift(smoke):
     found = smoke("sweep")
     runs = [r for r in found.rows if r["quantity"] == "run"]
@@ -130,6 +132,7 @@ def test_thirteen_conditions_by_smoothness_and_shared_drift(smoke):
     assert "The paper's own table gives 9 of 9" in found.verdicts["gate-density/C10-digits"].note
 
 
+@pytest.mark.slow
 def test_norms_and_architectures_are_judged_with_their_poolings(smoke):
     norms, nets = smoke("norms"), smoke("architectures")
     assert {r["norm"] for r in norms.rows} == {"batch", "group"}
@@ -152,6 +155,7 @@ def test_the_amount_of_decay_and_not_its_coupling(smoke):
     assert felt == pytest.approx([2.44] * len(felt), rel=2 * decay.CLOSE)
 
 
+@pytest.mark.slow
 def test_the_forecast_is_compared_with_what_came(smoke):
     found = smoke("forecast")
     spoken = [r for r in found.rows if r["quantity"] == "site" and r["spoke"]]
@@ -162,7 +166,7 @@ def test_the_forecast_is_compared_with_what_came(smoke):
     assert "came true" in found.verdicts["gate-density/X-forecast"].note
 
 
-@pytest.mark.parametrize("name", MINE)
+@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in MINE])
 def test_every_claim_with_a_picture_draws_it(smoke, name):
     found = smoke(name)
     drawn = 0

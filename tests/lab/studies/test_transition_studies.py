@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from netvitals.lab import data, models
-from netvitals.lab.studies import all_claims, find_study
+from netvitals.lab.studies import all_claims, find_study, run
 from netvitals.lab.studies.gate_density import (
     bound_judges,
     fine_tuning,
@@ -19,13 +19,13 @@ from netvitals.lab.studies.gate_density import (
     transition_judges,
 )
 
-pytestmark = pytest.mark.slow
-
 PREFIX = "gate-density-"
 STUDIES = ("transition", "reachable", "compounding", "pruning", "privacy", "fine-tuning")
 
 
-@pytest.mark.parametrize("name", STUDIES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n in ("compounding", "pruning") else n for n in STUDIES]
+)
 def test_every_trial_runs_and_every_claim_gets_a_verdict(whole, name):
     whole(name, excuse="")
 
@@ -40,7 +40,9 @@ def test_claims_17_to_24_and_experiments_18_to_31_are_there():
 
 @pytest.mark.parametrize("claim", ["C19", "C20"])
 def test_lemma_a1_and_theorem_a2_are_errata_with_a_counterexample(smoke, claim):
-    verdict = smoke("compounding").verdicts[f"gate-density/{claim}"]
+    name = f"gate-density/{claim}"
+    found = run(PREFIX + "compounding", "smoke", "inline", results=smoke.results, claims=[name], progress=False)
+    verdict = found.verdicts[name]
     assert verdict.status == "erratum", str(verdict)
 
 

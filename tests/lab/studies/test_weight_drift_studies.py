@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 
 from netvitals.lab.studies import all_claims, find_study, run
-from netvitals.lab.studies.weight_drift import _cliff, _grid, language_judges
-from netvitals.lab.studies.weight_drift.cost_judges import cliff_verdict
+from netvitals.lab.studies.weight_drift import _cliff, _grid, cost_judges, language_judges
 from netvitals.lab.studies.weight_drift.drift_judges import CASES, early_drift
 from netvitals.lab.studies.weight_drift.language import layer_map
 from netvitals.lab.studies.weight_drift.outlook_claims import foretells
 from netvitals.lab.studies.weight_drift.steering import predicted_sparsity
 
-pytestmark = pytest.mark.slow
-
 PREFIX = "weight-drift-"
 STUDIES = ("theorems", "controls", "signs", "architectures", "cliff", "gpt", "steering", "outlook", "suppression")
 
+LONG = ("controls", "signs", "architectures", "gpt")  # ten seconds and more
 
-@pytest.mark.parametrize("name", STUDIES)
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in STUDIES])
 def test_every_trial_runs_and_every_claim_gets_a_verdict(whole, name):
     whole(name)
 
@@ -47,6 +48,7 @@ WAY = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("claim", WAY)
 def test_controls_and_sign_rule_hold_already_at_smoke_scale(smoke, claim):
     """Three seeds are too few for a verdict; what they show goes the paper's way."""
@@ -55,6 +57,7 @@ def test_controls_and_sign_rule_hold_already_at_smoke_scale(smoke, claim):
     assert verdict.status == "holds" or few, str(verdict)
 
 
+@pytest.mark.slow
 def test_symmetric_networks_do_not_drift(smoke):
     """Narrower and shorter than the reference runs, so against the drift of ReLU instead of 0.003."""
     rows = [r for r in smoke("controls").rows if r["check"] == "random data" and r.get("place") == "hidden"]
@@ -66,19 +69,23 @@ def test_symmetric_networks_do_not_drift(smoke):
     assert abs(drift["tanh"]) < 0.05 * abs(drift["relu"]) and abs(drift["identity"]) < 0.1 * abs(drift["relu"]), drift
 
 
-def test_readout_mean_is_kept_by_sgd_on_cross_entropy(smoke):
-    moved = [
-        abs(r["moved"])
-        for r in smoke("controls").rows
-        if r.get("place") == "readout" and r["check"] == "sweep" and r["optimizer"] in ("sgd", "momentum")
-    ]
-    assert max(moved) < 1e-7  # D9
-    adam = [
-        abs(r["moved"]) for r in smoke("controls").rows if r.get("place") == "readout" and r.get("optimizer") == "adam"
-    ]
-    assert max(adam) > 1e-6
+def trial_rows(name, **wanted):
+    """Rows of the smoke trials of one study whose configuration has these values."""
+    study = find_study(PREFIX + name)
+    configs = [c for c in study.configs("smoke") if wanted.items() <= c.items()]
+    return [r for c in configs for r in study.trial(c)]
 
 
+def test_readout_mean_is_kept_by_sgd_on_cross_entropy():
+    def moved(optimizer):
+        rows = trial_rows("controls", check="sweep", optimizer=optimizer)
+        return [abs(r["moved"]) for r in rows if r.get("place") == "readout"]
+
+    assert max(*moved("sgd"), *moved("momentum")) < 1e-7  # D9
+    assert max(moved("adam")) > 1e-6
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("claim", "status"), [("C7", "holds"), ("C8", "not-judged"), ("C23", "not-judged"), ("E2", "holds")]
 )
@@ -88,8 +95,8 @@ def test_signs_at_initialisation_and_their_persistence(smoke, claim, status):
     assert verdict.status == status, str(verdict)
 
 
-def test_the_predicted_first_step_is_the_measured_one(smoke):
-    rows = [r for r in smoke("signs").rows if r["check"] == "first step" and r["layer"] > 1]
+def test_the_predicted_first_step_is_the_measured_one():
+    rows = [r for r in trial_rows("signs", check="first step") if r["layer"] > 1]
     assert len(rows) == 3
     for r in rows:
         assert abs(r["gap"]) < 4.5 * r["gap_stderr"], r
@@ -200,10 +207,12 @@ def test_what_has_no_sparsity_or_no_reference_is_named():
     assert not lost.points and "no gelu reference" in lost.unmeasured[-1][1]
 
 
-def test_the_cliff_is_judged_by_budget_mechanism_and_architecture():
+def test_the_cliff_is_judged_by_budget_mechanism_and_architecture(monkeypatch):
+    monkeypatch.setattr(cost_judges, "falls", partial(_cliff.falls, resamples=100))
+
     def judged(short, long):
         rows = [*_rows(short), *_rows(long, budget=10.0, seed=1)]
-        return cliff_verdict(rows)
+        return cost_judges.cliff_verdict(rows)
 
     def cliff_at(at):
         return lambda s: 1 - 2.0 * max(0.0, s - at)
@@ -324,6 +333,7 @@ def test_losses_are_normalised_the_other_way_round():
     assert all(p.relative == pytest.approx(1.0) for p in points)
 
 
+@pytest.mark.slow
 def test_language_rows_hold_layers_by_step_and_the_swap(smoke):
     rows = [r for r in smoke("gpt").rows if r["act"] == "gelu"]
     assert {r["stage"] for r in rows if r["quantity"] == "relufied"} == {"trained", "control", "swapped", "tuned"}

@@ -18,8 +18,6 @@ from netvitals.lab.studies.weight_drift import _text
 from netvitals.lab.studies.weight_drift.language import clipped_shares, follow, training_of
 from netvitals.lab.studies.weight_drift.language_judges import growth
 
-pytestmark = pytest.mark.slow
-
 
 def test_clipped_and_blocked_shares_are_counted():
     net, x = models.build("mlp:4-16x2-3,act=relu2:0.05", seed=0), torch.randn(50, 4)

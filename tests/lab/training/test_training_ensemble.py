@@ -11,8 +11,6 @@ from netvitals.lab.training import LOSSES, Ensemble, Recipe, train
 from netvitals.lab.training.losses import per_example
 from netvitals.lab.training.stacked import fits_batched
 
-pytestmark = pytest.mark.slow
-
 SEEDS = (3, 0, 7)
 SMALL = Recipe(epochs=3, batch=48, lr=0.05, weight_decay=1e-3)
 

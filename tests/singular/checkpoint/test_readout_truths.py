@@ -94,7 +94,6 @@ class Attention(nn.Module):
         return self.head(x + self.out(mixed))
 
 
-@pytest.mark.slow
 def test_a_dead_value_channel_in_a_fused_projection():
     torch.manual_seed(0)
     net = Attention()
@@ -169,7 +168,6 @@ def test_dicts_go_in_and_come_out_and_a_loader_is_taken():
         readout(Odd(), "ce", batch)
 
 
-@pytest.mark.slow
 def test_silent_units_are_passed_over_and_the_list_is_full():
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(3, 12), nn.ReLU(), nn.Linear(12, 2))

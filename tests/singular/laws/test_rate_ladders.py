@@ -9,8 +9,6 @@ from netvitals.singular.laws.prediction import compose_blocks, predict_rates, re
 from netvitals.singular.networks.architecture import AttentionChain, Chain, SwiGLUStack
 from netvitals.singular.networks.ladders import freeze_probe
 
-pytestmark = pytest.mark.slow
-
 SMALL_T = (1e-4, 2e-4, 4e-4, 1e-3)
 
 

@@ -19,8 +19,6 @@ from netvitals.singular.networks.builders import (
 from netvitals.singular.networks.ladders import freeze_probe
 from netvitals.singular.orders.cross_entropy import softmax_head, without_logit_shift
 
-pytestmark = pytest.mark.slow
-
 
 def slopes(ladder):
     return {n: f.slope for n, f in ladder.G.items()}

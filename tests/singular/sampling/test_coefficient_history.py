@@ -134,7 +134,6 @@ def test_the_blocks_of_a_language_model_are_its_parts():
     assert found["transformer.h.1"] == ["transformer.h.1.0.weight", "transformer.h.1.0.bias"]
 
 
-@pytest.mark.slow
 def test_a_language_model_of_hugging_face_has_a_curve_a_block():
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)

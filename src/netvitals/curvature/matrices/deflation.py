@@ -83,7 +83,7 @@ def by_tensor(diagonals: Tensor, sizes: list[int]) -> np.ndarray:
     [[1.0, 5.0]]
     """
     parts = diagonals.double().split(sizes, 1)
-    return np.array(torch.stack([p.sum(1) for p in parts], 1).cpu())
+    return torch.stack([p.sum(1) for p in parts], 1).numpy(force=True)
 
 
 def widened(count: int) -> float:

@@ -160,7 +160,7 @@ def _influences(
                 (a[0] * u).flatten(1).sum(1) for a, u in zip(pushed, tape.pull) if a is not None
             )  # pull holds 1/B of each example's own loss
             assert isinstance(each, Tensor)
-            yield tape.examples * np.array(each.detach().double().cpu())
+            yield tape.examples * each.double().numpy(force=True)
 
 
 def _require_separate(tape: Tape) -> None:

@@ -219,7 +219,7 @@ def _watch(symmetry: Symmetry, z: Pieces, hz: Pieces) -> None:
 def _dots(z: Pieces, hz: Pieces) -> np.ndarray:
     """zᵀHz by tensor, (m, tensors); a copy, so that no tensor stays behind."""
     dots = [torch.linalg.vecdot(a.flatten(1), b.flatten(1)) for a, b in zip(z, hz)]
-    return np.array(torch.stack(dots, 1).double().cpu())
+    return torch.stack(dots, 1).double().numpy(force=True)
 
 
 @undisturbed

@@ -1,4 +1,4 @@
-"""The tests of the rooms that were changed since the last commit: what ``make check`` runs in a minute."""
+"""The tests of the packages that were changed since the last commit: what ``make check`` runs."""
 
 from __future__ import annotations
 
