@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
+export PYTHONDONTWRITEBYTECODE :=   # dozens of processes import the package: let the first one cache it
 
 .PHONY: demo docs test test-slow check matrix lint bench clean chromium
 

@@ -32,7 +32,7 @@ def ways_of(seed):
     return [*ways[seed % 4 :: 4], *(way for i, way in enumerate(LONG) if seed % 16 == 8 * i)]
 
 
-@pytest.mark.parametrize("block", range(BLOCKS))
+@pytest.mark.parametrize("block", [0, *(pytest.param(b, marks=pytest.mark.slow) for b in range(1, BLOCKS))])
 def test_training_is_the_same_with_and_without(block):
     repeated, wrong = 0, []
     for seed in range(block * MODELS // BLOCKS, (block + 1) * MODELS // BLOCKS):

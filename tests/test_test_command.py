@@ -28,6 +28,7 @@ def suite(tmp_path, programs):
     return run
 
 
+@pytest.mark.slow
 def test_a_dead_worker_fails_the_run_at_once_by_name(suite):
     done = suite(
         "import os\ndef test_calm(): pass\ndef test_aborts(): os.abort()\ndef test_after(): pass\n",
@@ -42,11 +43,13 @@ def test_a_dead_worker_fails_the_run_at_once_by_name(suite):
     assert "crashed while running" in done.stdout or "while running: " in done.stdout
 
 
+@pytest.mark.slow
 def test_a_hanging_test_fails_and_the_others_run(suite):
     done = suite("import time\ndef test_hangs(): time.sleep(100)\n", "-n", "2", "--dist", "loadfile", "--timeout", "2")
     assert done.returncode == 1 and "12 passed" in done.stdout and "Timeout" in done.stdout
 
 
+@pytest.mark.slow
 def test_the_order_is_shuffled_by_a_seed_and_files_stay_whole(suite):
     def order(*options):
         lines = suite("def test_0(): pass\n", "--collect-only", *options).stdout.splitlines()

@@ -3,6 +3,7 @@
 import gc
 import tracemalloc
 
+import pytest
 import torch
 from torch import nn
 
@@ -21,6 +22,7 @@ def traced():
     return tracemalloc.get_traced_memory()[0]
 
 
+@pytest.mark.slow
 def test_two_thousand_watched_steps():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))

@@ -31,12 +31,14 @@ def elementwise():
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow
 def test_every_elementwise_function_of_torch_is_an_activation_or_ignored_with_a_reason(elementwise):
     known = {name for row in TORCH for name in row.functions} | set(A.IGNORED)
     missing = [n for n in elementwise["functions"] if n not in known and n.removesuffix("_") not in known]
     assert not missing, f"neither an activation nor ignored with a reason: {missing}"
 
 
+@pytest.mark.slow
 def test_every_elementwise_module_of_torch_is_an_activation_or_ignored_with_a_reason(elementwise):
     known = {kind.__name__ for row in TORCH for kind in row.modules} | set(A.IGNORED)
     assert not [name for name in elementwise["modules"] if name not in known]

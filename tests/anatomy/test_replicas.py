@@ -152,6 +152,7 @@ def test_three_point_noise_has_the_first_five_moments_of_the_normal():
         assert abs(float(z.pow(power).mean()) - moment) < 4 * spread / math.sqrt(len(z))
 
 
+@pytest.mark.slow
 def test_the_law_of_the_noise_does_not_change_the_estimate():
     torch.manual_seed(0)
     x = torch.randn(1000, 5, dtype=torch.float64)

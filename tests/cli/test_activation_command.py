@@ -60,6 +60,7 @@ def test_the_page_says_what_matters(capsys, name, words):
     assert max(map(len, out.splitlines())) <= 80  # no terminal: rich assumes 80 columns
 
 
+@pytest.mark.slow
 def test_every_name_has_a_page(capsys):
     for name in A.names():
         code, out, _ = run(capsys, name, "--json")

@@ -6,16 +6,15 @@ The *front door* of a room is what its ``__all__`` lists. The rules, for docstri
   builds by hand may instead name who does: ``Returned by :func:`f`.``, ``Part of :class:`C`.``,
   ``Raised by :func:`f`.``, ``Shown to :meth:`C.m`.``, and there the example, or the next name, must be found.
 * **Args.** Functions and constructors at a front door name each parameter in ``Args:``; a dataclass names its fields in
-  ``Attributes:`` (or ``Args:``). A method, a dataclass, or a function behind the front door may name them in its
-  sentences instead, between two backticks. The constructor of a class that a function returns may take what that
-  function describes. ``*args`` and ``**kwargs`` may be left out, and a name that begins with ``_`` is private.
+  ``Attributes:`` (or ``Args:``). A method or a dataclass may name them in its sentences instead, between two backticks.
+  The constructor of a class that a function returns may take what that function describes. ``*args`` and ``**kwargs``
+  may be left out, and a name that begins with ``_`` is private.
 * **Returns.** A function at a front door that has parameters and gives something back says what in ``Returns:`` (or
   ``Yields:``), and so does any other that has ``Args:``; a method, a property, or a function without either is
   described by its sentence.
 * **Overriding.** A method that takes over what a base class describes needs no docstring of its own.
 
-Front doors keep all of it, classes and methods included; every other public function of the instrument keeps Args and
-Returns. Commands and studies are not called as a library; a file or folder that begins with ``_`` is private.
+Front doors keep all of it, classes and methods included. A file or folder that begins with ``_`` is private.
 """
 
 import ast
@@ -93,12 +92,6 @@ def lacking_of_method(f: ast.FunctionDef, bound: bool = True) -> list[str]:
     doc = ast.get_docstring(f) or ""
     takes = parameters(f, bound and not decorated(f, "staticmethod"))
     return ([] if doc else ["a docstring"]) + [name for name in takes if name not in mentioned(doc)]
-
-
-def lacking_behind(f: ast.FunctionDef) -> list[str]:
-    """As :func:`lacking`, for a function that is not at a front door: sentences count where there is no ``Args``."""
-    has_args = "Args" in sections(ast.get_docstring(f) or "")
-    return lacking(f) if has_args else lacking_of_method(f, bound=False)
 
 
 @dataclass
@@ -248,25 +241,6 @@ def test_front_door_describes_what_it_takes_and_gives(room):
         gaps[name] = lacking_of_class(public) if is_class else lacking(public.node)
     gaps = {name: what for name, what in gaps.items() if what}
     assert not gaps, f"{room}: {len(gaps)} of {len(front_door(room))} leave something out\n{listed(gaps)}"
-
-
-def instrument(module: str) -> bool:
-    parts = module.split(".")[1:]
-    return not any(p.startswith("_") for p in parts) and parts[:1] not in (["cli"], ["lab"])
-
-
-@pytest.mark.parametrize("room", sorted({m.split(".")[1] for m in files() if "." in m and instrument(m)}))
-def test_functions_describe_what_they_take_and_give(room):
-    gaps, count = {}, 0
-    for module, here in files().items():
-        if module.split(".")[1:2] != [room] or not instrument(module):
-            continue
-        for name, public in here.items():
-            if isinstance(public.node, ast.FunctionDef) and not name.startswith("_"):
-                count += 1
-                gaps[f"{module}.{name}"] = lacking_behind(public.node)
-    gaps = {name: what for name, what in gaps.items() if what}
-    assert not gaps, f"{room}: {len(gaps)} of {count} functions leave something out\n{listed(gaps)}"
 
 
 def test_rooms_have_front_doors():

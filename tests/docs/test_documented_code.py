@@ -73,6 +73,7 @@ def commands(block):
     ]
 
 
+LONG = ("tutorials/language-model", "tutorials/singular", "tutorials/flat-loss", "studies", "learning-coefficient")
 SITE = [page for page in map(read, PAGES) if any(b.kind == "python" or commands(b) for b in page.blocks)]
 
 
@@ -127,7 +128,10 @@ def run_command(arguments, page, block):
     assert code in (0, 1), f"{page.name}:{block.line}: netvitals {shlex.join(arguments)}: code {code}"
 
 
-@pytest.mark.parametrize("page", SITE, ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(p, id=p.name, marks=pytest.mark.slow if p.name[5:-3] in LONG else ()) for p in SITE],
+)
 def test_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -17,6 +17,7 @@ PAGES = sorted(p for p in GALLERY.glob("*.md") if p.stem != "index")
 MOST_BYTES = 300_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda p: p.stem)
 def test_a_script_makes_runs_reports_and_forecasts_without_packages_or_data(script, tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("NETVITALS_DATA", raising=False)

@@ -6,6 +6,7 @@ slug that the functions which warn take.
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -64,19 +65,24 @@ def slugs(expression):
                     yield argument.value
 
 
-FOUND = list(sentences())
-POINTED = {place: set(slugs(node)) for place, _, node in FOUND}
+@cache
+def spoken():
+    """The sentences of the whole instrument, and the slugs that each points to by its place."""
+    everything = list(sentences())
+    return everything, {place: set(slugs(node)) for place, _, node in everything}
 
 
 def test_every_warning_points_to_an_entry():
     helpers = ("capture/engine/schedule.py", "runs/writer.py")  # the two functions that speak for others
     bare = [
         place
-        for place, kind, node in FOUND
-        if kind == "warn" and not POINTED[place] and not (place.startswith(helpers) and "sentence" in ast.unparse(node))
+        for place, kind, node in spoken()[0]
+        if kind == "warn"
+        and not spoken()[1][place]
+        and not (place.startswith(helpers) and "sentence" in ast.unparse(node))
     ]
     assert bare == []
-    assert sum(kind == "warn" for _, kind, _ in FOUND) >= 25
+    assert sum(kind == "warn" for _, kind, _ in spoken()[0]) >= 25
 
 
 def test_every_error_that_is_not_about_an_argument_points_to_an_entry():
@@ -84,10 +90,10 @@ def test_every_error_that_is_not_about_an_argument_points_to_an_entry():
     inside = {"MemoryError": "too_large"}  # words that a function gives to several
     bare = [
         (place, kind)
-        for place, kind, node in FOUND
+        for place, kind, node in spoken()[0]
         if kind not in ARGUMENT | ENDS | CARRIED | {"warn"}
         and kind[0].isupper()
-        and not POINTED[place]
+        and not spoken()[1][place]
         and inside.get(kind, "?") not in ast.unparse(node)
     ]
     assert bare == []
@@ -95,9 +101,9 @@ def test_every_error_that_is_not_about_an_argument_points_to_an_entry():
 
 def test_an_error_that_points_nowhere_says_itself_what_was_given_and_what_to_do():
     mute = []
-    for place, kind, node in FOUND:
+    for place, kind, node in spoken()[0]:
         room = place.split("/")[0].removesuffix(".py").split(".py")[0]
-        if kind not in ARGUMENT or POINTED[place] or not room.startswith(ROOMS):
+        if kind not in ARGUMENT or spoken()[1][place] or not room.startswith(ROOMS):
             continue
         if place.split(":")[0] in INNER or not node.args:
             continue

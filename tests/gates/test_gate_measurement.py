@@ -60,6 +60,7 @@ def test_both_backends_give_the_same_gates_where_gradients_flow(batch, activatio
             assert other.density(theta) == pytest.approx(site.density(theta), abs=1e-3 * (1 - ratio.valid) + 3e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("activation", "expected"), [(nn.ReLU, 0.4996), (nn.GELU, 0.9851), (nn.SiLU, 0.9838), (nn.Mish, 0.9853)]
 )

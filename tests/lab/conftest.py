@@ -11,6 +11,13 @@ from netvitals.lab.engine import registry
 from netvitals.lab.studies import Study, find_claim, find_study, run
 
 
+def pytest_collection_modifyitems(items):
+    """What runs a whole study is for ``make test-slow``; engine and judges are tested without one."""
+    for item in items:
+        if "smoke" in getattr(item, "fixturenames", ()):
+            item.add_marker("slow")
+
+
 @pytest.fixture(autouse=True)
 def no_data_folder(monkeypatch):
     monkeypatch.delenv("NETVITALS_DATA", raising=False)

@@ -74,6 +74,7 @@ def drift(make, steps=2000):
     return float(model[2].bias.detach().mean().abs())
 
 
+@pytest.mark.slow
 def test_logit_shift_does_not_drift():
     gauged = lambda **kw: lambda m: optim.DDCAdam(m.parameters(), [optim.ce_shift_bias(m[2].bias)], lr=1e-2, **kw)
     adam = drift(lambda m: torch.optim.Adam(m.parameters(), lr=1e-2))

@@ -70,6 +70,7 @@ def test_the_report_is_drawn_without_errors_and_without_sideways_scrolling(run, 
     assert small == 0, f"{small} texts are smaller than 11 px"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_nothing_serious_keeps_anybody_out(run, tab, tmp_path, theme):
     writable = report.render(run).replace("script-src 'sha256", "script-src 'unsafe-inline' 'unused", 1)
@@ -177,6 +178,7 @@ def served(tmp_path):
     thread.join(60)
 
 
+@pytest.mark.slow
 def test_a_run_turns_sick_while_the_page_is_open(tab, tmp_path, served):
     """The walk: a toast, the layer in two clicks, the healthy run beside it, the difference on one screen."""
     big_run(tmp_path / "healthy", sites=40, sick=())
@@ -229,6 +231,7 @@ def test_a_run_turns_sick_while_the_page_is_open(tab, tmp_path, served):
         writer.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_nothing_serious_keeps_anybody_out_of_the_live_pages(browser, tmp_path, served, theme):
     for name in ("alpha", "beta"):

@@ -81,6 +81,7 @@ def test_no_flipped_bit_gives_a_wrong_value_or_a_raw_error(whole, tmp_path):
     assert seen["damage is told"] > FLIPS // 2, seen
 
 
+@pytest.mark.slow
 def test_every_bit_of_the_first_hundred_bytes(whole, tmp_path):
     _, data, truth = whole
     path = tmp_path / "run.sqlite"

@@ -41,6 +41,7 @@ def test_chains_are_whole_on_the_manifold_and_none_where_the_first_layer_does_no
     assert float(chains(on, across).least) == pytest.approx(0, abs=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("r", [3, 4])
 def test_blow_up_time_with_equal_gains_is_the_law_and_scales_as_a_power(r):
     n, v = 6, torch.tensor([1.0, 0.0], dtype=torch.float64)

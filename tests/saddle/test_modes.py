@@ -127,6 +127,7 @@ def test_printed_closures(blocks):
     assert float(drive.max()) < 1e-2 * float(exact.max())  # erratum E12: printed order is too small
 
 
+@pytest.mark.slow
 def test_homotopy_attribution(blocks):
     """T22 and the acceptance of E5 on a shorter plateau."""
     theta = blocks.aligned(0.15)

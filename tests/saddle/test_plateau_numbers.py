@@ -163,6 +163,7 @@ def converged(seed):
     return t, 1.0 - 0.35 * (1 - np.exp(-t / g.uniform(80, 400))) + g.normal(0, 0.004, len(t))
 
 
+@pytest.mark.slow
 def test_converged_curves_get_no_forecast_from_the_loss_alone():
     from netvitals.cli.saddle.forecast import from_loss
 

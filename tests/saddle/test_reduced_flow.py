@@ -60,6 +60,7 @@ def test_batch_equals_single_runs_and_scipy():
         assert run.t_events[0][0] == pytest.approx(t, rel=1e-7)
 
 
+@pytest.mark.slow
 def test_threshold_out_of_reach_is_reported_with_where_it_stops():
     """Erratum E6: with N = 64 and β = 1 the flow never gets to X = 1."""
     flow = saddle.reduced_flow(X0, "tanh", 64, threshold=1.0)

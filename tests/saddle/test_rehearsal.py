@@ -91,6 +91,7 @@ def scored(size, scale=0.01, seed=1):
     return net
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "batch", "scale", "lr", "momentum", "r"),
     [
@@ -122,6 +123,7 @@ def adam_after(net, batch, steps, **options):
     return optimizer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "batch", "scale", "r"),
     [(Gated, SQUARE, 0.04, 3), (Attention, MEAN, 0.01, 2), (lambda: Attention(softmax=False, out=1), MATCH, 0.1, 4)],

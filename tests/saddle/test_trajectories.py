@@ -10,6 +10,7 @@ from netvitals.saddle.students.task import antithetic_sample
 from netvitals.saddle.students.trajectories import flow
 
 
+@pytest.mark.slow
 def test_flow_exponents_at_he_initialisation():
     """T19 by adaptive flow (L = 4, N = 32, d = 8): local slopes −1.004…−1.009 (r = 3), −2.000 (r = 4)."""
     task, sample = saddle.teacher("tanh", 8), antithetic_sample(256, 8)

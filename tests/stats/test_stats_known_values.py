@@ -158,6 +158,7 @@ def test_two_segments_finds_a_planted_break():
     np.testing.assert_allclose(((fit.predict(x) - y) ** 2).sum(), fit.rss, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_interval_of_the_break_covers_it_about_as_often_as_it_says():
     fits = [stats.two_segments(*planted(seed), resamples=150) for seed in range(40)]
     covered = np.mean([fit.low <= 0.72 <= fit.high for fit in fits])

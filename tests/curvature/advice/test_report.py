@@ -77,6 +77,7 @@ def test_sharpness_is_held_against_the_optimizers_edge(problem, truth):
     assert "stable below a learning rate of" in str(curvature.report(*problem))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("momentum", "nesterov"), [(0.0, False), (0.9, False), (0.9, True)])
 def test_the_edge_is_where_the_optimizer_begins_to_diverge(momentum, nesterov):
     for factor, diverges in ((0.98, False), (1.02, True)):

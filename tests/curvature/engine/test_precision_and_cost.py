@@ -124,6 +124,7 @@ def work(run):
     return counter.get_total_flops(), found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NETS)
 def test_the_stated_cost_is_the_cost(name):
     make, shape = NETS[name]

@@ -46,6 +46,7 @@ def test_interlayer_of_many_batches_is_that_of_their_union(problem, space):
     assert many.examples == 23 and many.loss == pytest.approx(one.loss)
 
 
+@pytest.mark.slow
 def test_the_error_over_batches_is_the_spread_of_other_data():
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)).double()
@@ -170,6 +171,7 @@ def test_a_state_of_another_measurement_is_refused(problem, tmp_path):
         trace(net, F.cross_entropy, parts, probes=3, resume=tmp_path / "state")
 
 
+@pytest.mark.slow
 def test_the_error_over_batches_of_norms_and_ratios_is_the_spread_of_other_data():
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 3)).double()

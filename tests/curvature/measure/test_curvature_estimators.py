@@ -118,6 +118,7 @@ def test_estimators_on_a_net_agree_with_exact(net):
         assert adaptive.stderr <= 0.05 * adaptive.value and adaptive.probes < 1000
 
 
+@pytest.mark.slow
 def test_gap_per_pair_at_thirty_probes_is_good_to_seven_percent(net):
     exact = interlayer(*net, method="exact")
     runs = [interlayer(*net, probes=30, seed=s) for s in range(20)]

@@ -30,12 +30,14 @@ def measured(request):
     return net, batch, exact, [interlayer(net, F.cross_entropy, batch, probes=30, seed=s) for s in range(60)]
 
 
+@pytest.mark.slow
 def test_resonance_is_within_ten_percent_at_thirty_probes(measured):
     _, _, exact, runs = measured
     worst = max(float(np.abs(r.resonance / exact.resonance - 1).max()) for r in runs)
     assert worst <= 0.10, f"largest relative error over 60 seeds and all pairs {worst:.3f}"
 
 
+@pytest.mark.slow
 def test_resonance_lies_within_three_of_its_own_standard_errors(measured):
     _, _, exact, runs = measured
     outside = np.mean([np.abs(r.resonance - exact.resonance) > 3 * r.resonance_stderr for r in runs], axis=0)
@@ -53,6 +55,7 @@ def test_other_standard_errors_cover_too(measured, metric, least):
     assert inside >= least, f"{metric}: {inside:.1f} of 100"
 
 
+@pytest.mark.slow
 def test_shared_probes_and_deflation_beat_plain_probes(measured):
     net, batch, exact, runs = measured
     plain = [interlayer(net, F.cross_entropy, batch, probes=30, seed=s, plain=True) for s in range(20)]

@@ -22,6 +22,7 @@ def bench(monkeypatch):
     return module
 
 
+@pytest.mark.slow
 def test_trials_and_treatments_are_run_once_and_told(bench, tmp_path, capsys):
     rows = tmp_path / "rows.jsonl"
     chosen = ["--rows", str(rows), "--seeds", "1", "--only", "softmax at"]

@@ -64,20 +64,10 @@ MISSED = (
     ("vanishing in a recurrence", 0),
     ("dead experts", 0),
 )
-LONG = (  # runs of four seconds and more
-    "learning rate too high, Adam",
-    "eval mode while training",
-    "attention logits explode",
-    "dead experts",
-    "fine-tune of a language model at 2e-5",
-    "soft-cap",
-    "gpt",
-)
 
 
-@pytest.mark.parametrize(
-    ("name", "seed"), [pytest.param(*m, id=m[0], marks=pytest.mark.slow if m[0] in LONG else ()) for m in MISSED]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "seed"), MISSED)
 def test_what_was_once_missed_is_caught_by_its_cause_and_dated(name, seed):
     trial = clinic.examine(DISEASES[name], seed, "moderate", size=0)
     assert trial.caught and trial.cause and trial.place, trial
@@ -87,12 +77,14 @@ def test_what_was_once_missed_is_caught_by_its_cause_and_dated(name, seed):
 QUIET = ("binary", "fine-tune of a language model at 2e-5", "soft-cap", "gpt", "many labels, output sigmoids")
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in QUIET])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", QUIET)
 def test_what_once_alarmed_is_quiet(name):
     trial = clinic.keep_watch(CONTROLS[name], 0, size=0)
     assert not trial.alarm and not trial.ever, trial.rules
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rate", "alarms"), [(3e-3, False), (3e-2, True), (3e-1, True)])
 def test_a_llama_at_a_good_a_bad_and_a_ruinous_rate(rate, alarms):
     pytest.importorskip("transformers")
@@ -104,6 +96,7 @@ def test_a_llama_at_a_good_a_bad_and_a_ruinous_rate(rate, alarms):
         assert found[0].rule == "learning rate too high" and found[0].since is not None
 
 
+@pytest.mark.slow
 def test_a_cure_is_applied_from_the_step_of_the_finding_and_mends():
     disease = DISEASES["missing zero_grad"]
     trial = clinic.examine(disease, 1, "moderate", size=0)

@@ -91,6 +91,7 @@ print("ended well")
 """
 
 
+@pytest.mark.slow
 def test_the_recipe_that_corrupted_memory_ends_well():
     """oneDNN's AVX2 backward of a 1×1, stride-2, channels-last convolution with few channels writes out of bounds."""
     env = os.environ | {"ONEDNN_MAX_CPU_ISA": "AVX2", "OMP_NUM_THREADS": "1"}

@@ -154,6 +154,7 @@ def children(pid):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("stop", "start"), [(signal.SIGINT, "fork"), (signal.SIGKILL, "spawn")])
 def test_a_stopped_driver_leaves_no_worker_and_a_second_call_goes_on(toys, tmp_path, programs, stop, start):
     process = driver(programs, tmp_path, "slow", 20, start)
@@ -207,12 +208,14 @@ def script(programs, tmp_path, trial, tail, stillborn=3):
     return programs.run([sys.executable, str(tmp_path / "script.py")], capture_output=True, text=True, timeout=180)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("trial", "tail"), [("toys.trial", "if True:"), ("own", "if __name__ == '__main__':")])
 def test_a_script_needs_a_guard_only_for_trials_of_its_own(programs, tmp_path, trial, tail):
     done = script(programs, tmp_path, trial, tail)
     assert (done.returncode, done.stdout.split()) == (0, ["3"]), done.stderr
 
 
+@pytest.mark.slow
 def test_a_script_without_the_guard_it_needs_gets_a_sentence(programs, tmp_path):
     done = script(programs, tmp_path, "own", "if True:", stillborn=1)  # one dead worker is enough to see it
     assert done.returncode == 1

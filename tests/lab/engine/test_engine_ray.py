@@ -49,6 +49,7 @@ def engine(toys):
     assert not ray.is_initialized()
 
 
+@pytest.mark.slow
 def test_ray_runs_the_trials_survives_a_killed_worker_and_counts_nothing_twice(toys, tmp_path, engine):
     plain = run(make(toys, ""), "smoke", "inline", results=tmp_path / "inline.sqlite", claims=[CLAIM], progress=False)
     same = run(make(toys, ""), "smoke", engine, results=tmp_path / "ray.sqlite", claims=[CLAIM], progress=False)
@@ -94,6 +95,7 @@ def test_an_address_without_a_cluster_gets_a_sentence(monkeypatch):
         make_engine("ray", address="127.0.0.1:1")
 
 
+@pytest.mark.slow
 def test_the_medium_scale_runs_with_the_cpus_and_memory_it_declares(toys, engine, tmp_path):
     p = toys.Toy(seeds=4, act="compute", folder=str(tmp_path))
     study = Study(

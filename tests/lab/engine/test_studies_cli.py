@@ -79,6 +79,7 @@ def test_the_counterexample_is_exact(whole):
     assert verdicts(whole)["weight-drift/V8"]["measured"] == "-9/16, -9/7, 15/8"
 
 
+@pytest.mark.slow
 def test_killed_in_the_middle_and_resumed_gives_the_same_verdicts(whole, tmp_path, programs):
     path = tmp_path / "studies.sqlite"
     command = [
@@ -118,6 +119,7 @@ def test_killed_in_the_middle_and_resumed_gives_the_same_verdicts(whole, tmp_pat
     assert verdicts(path) == verdicts(whole)
 
 
+@pytest.mark.slow
 def test_ctrl_c_says_how_to_go_on(tmp_path, programs):
     path = tmp_path / "studies.sqlite"
     process = programs.Popen(

@@ -26,6 +26,7 @@ def test_every_command_parses(line):
     typer.main.get_command(app).commands[name].make_context(name, arguments)
 
 
+@pytest.mark.slow
 def test_the_python_call_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     exec(compile(BLOCKS[0], "studies.md", "exec"), {})

@@ -23,6 +23,7 @@ def test_ids_are_unique_across_papers():
     assert len(names) == len(set(names))
 
 
+@pytest.mark.slow
 def test_every_study_lists_its_trials_at_every_scale():
     for study in lab.all_studies():
         sizes = {scale: len(study.configs(scale)) for scale in lab.SCALES}

@@ -248,6 +248,7 @@ def test_only_the_modules_a_study_names_decide(planted):
         planted(depends=("planted.nowhere",))
 
 
+@pytest.mark.slow
 def test_every_study_here_reaches_code_outside_its_folder_and_none_of_the_machinery():
     for study in all_studies():
         modules = {place.module for place in reached(study)}

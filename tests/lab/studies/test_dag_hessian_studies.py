@@ -56,6 +56,7 @@ def test_every_experiment_of_the_paper_has_a_study_and_every_claim_a_judge():
         assert any(c.id.split("/")[1].startswith(start) for c in claims), start
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", STUDIES, ids=lambda m: m.NAME)
 def test_smoke_run_reaches_verdicts(module, tmp_path):
     done = run(module.NAME, "smoke", "inline", results=tmp_path / "results.sqlite", progress=False)
@@ -98,6 +99,7 @@ def test_spectral_norm_net_decays_as_published():
     assert max(r["gap"] for r in rows) <= 4e-8
 
 
+@pytest.mark.slow
 def test_attention_gap_at_initialisation_and_its_relu_control():
     configs = [{**c, "epochs": 0} for c in attention.STUDIES[0].configs("small")]
     by = {n: [attention.trial(c)[0] for c in configs if c["net"] == n] for n in attention.NODES}
@@ -144,6 +146,7 @@ def test_autograd_at_a_kink_lies_in_the_hull_unless_two_units_share_it():
     assert row["single"] < 1e-9 and row["difference"] > 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("net", "key"), [("dense", "far"), ("unet", "mirrored")])
 def test_skips_keep_far_layers_coupled(net, key):
     seen = lambda kind: np.mean(

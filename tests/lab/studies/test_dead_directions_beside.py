@@ -14,19 +14,17 @@ from netvitals.lab.studies.dead_directions._variations import Bridge, fitted, na
 from netvitals.lab.studies.dead_directions.variations import AXES, bridge
 
 NAMES = ("crossed", "latent", "sampled", "adapters", "variations", "compression", "pictures")
-LONG = ("sampled", "adapters", "variations")  # five seconds and more
-PARAMETERS = [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in NAMES]
 UNNAMED = "pretrained"  # without a folder
 PREFIX = "dead-directions-"
 
 
-@pytest.mark.parametrize("name", PARAMETERS)
+@pytest.mark.parametrize("name", NAMES)
 def test_every_trial_runs_and_every_claim_gets_a_verdict(whole, name):
     whole(name)
 
 
 @pytest.mark.filterwarnings("ignore:invalid value")
-@pytest.mark.parametrize("name", PARAMETERS)
+@pytest.mark.parametrize("name", NAMES)
 def test_no_claim_holds_whatever_was_measured(refutable, name):
     refutable(name)
 

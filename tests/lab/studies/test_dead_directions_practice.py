@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from netvitals.lab.studies import find_claim, find_study
 from netvitals.lab.studies.dead_directions import sweeps
 from netvitals.lab.studies.dead_directions._choices import DESIGNS
@@ -16,7 +14,6 @@ def verdicts(seen):
     return {c.split("/")[1]: v for c, v in seen.verdicts.items()}
 
 
-@pytest.mark.slow
 def test_rates_in_use(whole):
     found = verdicts(whole("practice", excuse="paired seeds"))
     asked = ("S12", "S12-refusal", "S12-frame", "S5.1", "S5.1-reach", "S9.2", "S9.3")
@@ -25,7 +22,6 @@ def test_rates_in_use(whole):
     assert all(v.status == "not-judged" for n, v in found.items() if n.startswith("S15"))  # one seed is no comparison
 
 
-@pytest.mark.slow
 def test_the_sweeps(whole):
     found = verdicts(whole("sweeps"))
     tables = [n for n in found if n.startswith(("T9", "T10"))]
@@ -37,7 +33,6 @@ def judged(name, rows):
     return find_claim(f"dead-directions/{name}").judge(rows).status
 
 
-@pytest.mark.slow
 def test_a_claim_on_rates_in_use_can_fail(smoke):
     rows = smoke("practice").rows
     pick = lambda check: [dict(r) for r in rows if r["check"] == check]
@@ -57,7 +52,6 @@ def test_a_claim_on_rates_in_use_can_fail(smoke):
     assert judged("S15-design", flat) == "fails"
 
 
-@pytest.mark.slow
 def test_a_claim_on_the_sweeps_can_fail(smoke):
     rows = smoke("sweeps").rows
     probes = [dict(r) for r in rows if r["check"] == "probe"]

@@ -16,10 +16,9 @@ NAMES = (
     "dead-directions-learning",
     "ddcadam-images",
 )
-QUICK = ("ddcadam-images",)  # the others take ten seconds to forty
 
 
-@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in NAMES])
+@pytest.mark.parametrize("name", NAMES)
 def test_every_trial_runs_and_every_claim_gets_a_verdict(whole, name):
     whole(name)
 
@@ -29,14 +28,12 @@ def test_all_claims_of_the_paper_are_there():
     assert {f"C{i}" for i in range(1, 45)} | {"N1", "N2", "N3", "N4"} <= numbers
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES[:3])
 def test_no_claim_but_a_printed_error_fails_at_smoke_scale(smoke, name):
     for claim, verdict in smoke(name).verdicts.items():
         assert verdict.status in ("holds", "erratum"), f"{claim}: {verdict}"
 
 
-@pytest.mark.slow
 def test_errata_are_called_errata(smoke):
     found = {c.split("/")[1] for name in NAMES[:3] for c, v in smoke(name).verdicts.items() if v.status == "erratum"}
     assert {"E1", "E2", "E3", "E4", "E5", "E6", "E7", "E8", "E9", "E10", "X15", "X17"} <= found
@@ -47,6 +44,7 @@ def within_tolerance(row):
     return row["measured"] is not None and abs(row["measured"] - row["predicted"]) <= allowed
 
 
+@pytest.mark.slow
 def test_one_configuration_of_every_topic_has_its_exponents_within_tolerance():
     study, first = find_study("dead-directions-rates"), {}
     for config in study.configs("smoke"):
@@ -59,7 +57,6 @@ def test_one_configuration_of_every_topic_has_its_exponents_within_tolerance():
     assert not wrong, wrong[:3]
 
 
-@pytest.mark.slow
 def test_more_than_sixty_configurations_have_their_exponents_within_tolerance(smoke):
     seen = smoke("dead-directions-rates")
     probes = [r for r in seen.rows if r["check"] == "probe" and r["predicted"] is not None]
@@ -68,7 +65,6 @@ def test_more_than_sixty_configurations_have_their_exponents_within_tolerance(sm
     assert not wrong, wrong[:3]
 
 
-@pytest.mark.slow
 def test_a_rescaled_start_does_not_matter_to_ddcadam(smoke):
     rows = [*smoke("ddcadam").rows, *smoke("ddcadam-images").rows]
     for a in _race.NETWORKS:
@@ -87,7 +83,6 @@ def test_the_losses_are_compared_only_with_several_seeds(smoke):
     assert len({c["seed"] for c in find_study("ddcadam").configs("small")}) == 10
 
 
-@pytest.mark.slow
 def test_what_training_shows(smoke):
     found = {c.split("/")[1]: v for c, v in smoke("dead-directions-learning").verdicts.items()}
     assert {n: v.status for n, v in found.items()} == {
@@ -102,7 +97,6 @@ def test_what_training_shows(smoke):
     }, {n: str(v) for n, v in found.items()}
 
 
-@pytest.mark.slow
 def test_a_claim_about_training_can_fail(smoke):
     """The judges are not formalities: turned or shuffled rows are refused."""
     rows = smoke("dead-directions-learning").rows
@@ -131,7 +125,6 @@ def test_a_claim_about_training_can_fail(smoke):
     assert of("X30-largest")(swapped).status == "fails"
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:invalid value")
 @pytest.mark.parametrize("name", [*NAMES[:3], NAMES[4]])
 def test_no_claim_holds_whatever_was_measured(refutable, name):

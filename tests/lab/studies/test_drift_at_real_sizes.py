@@ -66,6 +66,7 @@ def test_a_flip_in_any_layer_ends_persistence():
     assert endurance.persists([layer, {**layer, "t_flip": 5, "positive": 0.4}, run, weights]).status == "fails"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [endurance.NAME, real_sizes.NAME])
 def test_smoke_run(name, tmp_path):
     run = studies.run(name, "smoke", engine="inline", results=tmp_path / "results.sqlite", progress=False)

@@ -65,6 +65,7 @@ def test_a_conv1d_stays_a_linear_layer_when_its_weight_is_reparametrised():
     assert by_output(layer, layer.weight).shape == (3, 2)
 
 
+@pytest.mark.slow
 def test_tools_work_on_gpt2_as_its_library_makes_it():
     pytest.importorskip("transformers")
     assert needed(("gpt2",)) == ""

@@ -20,7 +20,6 @@ from netvitals.lab.studies.gate_density._recorder import TrajectoryRecorder, key
 from netvitals.lab.training import train
 
 PREFIX = "gate-density-"
-QUICK = ("images", "decay")  # the others take six seconds to twelve
 MINE = ("foundations", "trajectories", "images", "sweep", "norms", "architectures", "decay", "forecast")
 
 
@@ -54,7 +53,6 @@ def test_the_three_scales_name_networks_and_data_that_exist(name):
                 assert config["data"].split(",")[0] in datasets.names()
 
 
-@pytest.mark.slow
 def test_before_training(smoke):
     found = smoke("foundations")
     status(
@@ -74,7 +72,6 @@ def test_before_training(smoke):
     assert all(r["vanished"] == (r["head"] == "zero") and r["local"] > 0.9 for r in heads)
 
 
-@pytest.mark.slow
 def test_the_split_of_perceptrons_and_what_explains_it(smoke):
     found = smoke("trajectories")
     status(found, **{"C4-digits": "holds", "C6-digits": "holds", "C8-digits": "holds", "C12-digits": "holds"})
@@ -117,7 +114,6 @@ def test_images_are_read_under_three_poolings_and_two_kinds_of_site(smoke):
         assert verdict_of(found, name).status in ("holds", "not-reproduced", "erratum"), name
 
 
-@pytest.mark.slow
 def test_thirteen_conditions_by_smoothness_and_shared_drift(smoke):
     found = smoke("sweep")
     runs = [r for r in found.rows if r["quantity"] == "run"]
@@ -132,7 +128,6 @@ def test_thirteen_conditions_by_smoothness_and_shared_drift(smoke):
     assert "The paper's own table gives 9 of 9" in found.verdicts["gate-density/C10-digits"].note
 
 
-@pytest.mark.slow
 def test_norms_and_architectures_are_judged_with_their_poolings(smoke):
     norms, nets = smoke("norms"), smoke("architectures")
     assert {r["norm"] for r in norms.rows} == {"batch", "group"}
@@ -155,7 +150,6 @@ def test_the_amount_of_decay_and_not_its_coupling(smoke):
     assert felt == pytest.approx([2.44] * len(felt), rel=2 * decay.CLOSE)
 
 
-@pytest.mark.slow
 def test_the_forecast_is_compared_with_what_came(smoke):
     found = smoke("forecast")
     spoken = [r for r in found.rows if r["quantity"] == "site" and r["spoke"]]
@@ -166,7 +160,7 @@ def test_the_forecast_is_compared_with_what_came(smoke):
     assert "came true" in found.verdicts["gate-density/X-forecast"].note
 
 
-@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in MINE])
+@pytest.mark.parametrize("name", MINE)
 def test_every_claim_with_a_picture_draws_it(smoke, name):
     found = smoke(name)
     drawn = 0

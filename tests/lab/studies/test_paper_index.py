@@ -41,6 +41,7 @@ def test_every_table_and_figure_of_the_paper_is_in_its_index(paper):
     assert len(set(numbers)) == len(numbers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("paper", PAPERS)
 def test_studies_and_claims_that_are_named_exist(paper):
     found = index.index_of(paper)
@@ -57,6 +58,7 @@ def test_studies_and_claims_that_are_named_exist(paper):
             assert e.trials("paper"), e.number
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("paper", PAPERS)
 def test_a_figure_that_is_whole_is_drawn(paper):
     claims = {c.id: c for c in all_claims()}
@@ -65,6 +67,7 @@ def test_a_figure_that_is_whole_is_drawn(paper):
             assert any(claims[f"{paper}/{c}"].plot for c in e.claims), e.number
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("paper", PAPERS)
 def test_the_page_is_up_to_date(paper):
     """After a change: netvitals studies --index docs/papers"""
@@ -73,6 +76,7 @@ def test_the_page_is_up_to_date(paper):
     assert all(len(re.findall(r"(?<!\\)\|", line)) == 7 for line in page.splitlines() if line.startswith("|"))
 
 
+@pytest.mark.slow
 def test_the_command_writes_the_pages(tmp_path):
     result = CliRunner().invoke(app, ["studies", "--index", str(tmp_path / "papers")])
     assert result.exit_code == 0, result.output

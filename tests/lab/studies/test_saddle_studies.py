@@ -41,7 +41,6 @@ NAMES = [
     "saddle-proofs",
     "plateau-forecast",
 ]
-LONG = ("saddle-cascade", "saddle-theorems", "saddle-off-manifold", "saddle-proofs")  # six seconds to eighteen
 
 
 def test_all_41_claims_have_a_judge():
@@ -50,7 +49,8 @@ def test_all_41_claims_have_a_judge():
     assert {s.name for s in studies.all_studies(PAPER)} == set(NAMES)
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in NAMES])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
 def test_smoke_run_gives_verdicts(name, tmp_path):
     run = studies.run(name, "smoke", engine="inline", results=tmp_path / "results.sqlite", progress=False)
     assert run.failed == 0 and run.verdicts
@@ -93,6 +93,7 @@ def test_baselines_and_escape_steps_are_computed_as_said():
     assert study.escape_step(line, 0.5) != study.escape_step(line, 0.5)  # NaN: never reached
 
 
+@pytest.mark.slow
 def test_a_network_off_the_manifold_has_the_loss_of_the_whole_network():
     """The scales of a network do not show what its weights add beside the manifold; its loss does."""
     task = saddle.teacher("tanh", 16)
@@ -111,12 +112,10 @@ def test_a_network_off_the_manifold_has_the_loss_of_the_whole_network():
     assert loss_beside(on, on, known, x, y, task.f) == known
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "kind", "key"),
-    [
-        ("saddle-reduction", None, "network loss"),
-        pytest.param("saddle-cascade", "network", "loss", marks=pytest.mark.slow),
-    ],
+    [("saddle-reduction", None, "network loss"), ("saddle-cascade", "network", "loss")],
 )
 def test_the_rows_of_figures_1_and_5_hold_both_losses(name, kind, key):
     study = studies.find_study(name)

@@ -31,6 +31,7 @@ def batch():
     return torch.cat([x, -x]), torch.randint(CLASSES, (128,), generator=generator)
 
 
+@pytest.mark.slow
 def test_slope_is_the_gain_of_the_theory(batch):
     analysis = analyse_signs(mlp, half_mse, batch, inits=64)
     gain = drift_theory.he_gain(WIDTH, CLASSES)
@@ -40,6 +41,7 @@ def test_slope_is_the_gain_of_the_theory(batch):
     assert analysis.drifts == {"blocks.0.linear": 0, "blocks.1.linear": -1, "blocks.2.linear": -1, "head": 0}
 
 
+@pytest.mark.slow
 def test_tanh_has_a_positive_push_and_no_drift(batch):
     analysis = analyse_signs(lambda: mlp("tanh"), half_mse, batch, inits=48)
     assert analysis.positive  # D11: the sign test alone shows nothing

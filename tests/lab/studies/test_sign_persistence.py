@@ -36,6 +36,7 @@ def run():
     return tracker.report(), pushes
 
 
+@pytest.mark.slow
 def test_cross_entropy_on_digits_flips_early(run):
     seen, _ = run
     assert seen.push_flip is not None and 2 <= seen.push_flip <= 10, str(seen)

@@ -23,9 +23,7 @@ PREFIX = "gate-density-"
 STUDIES = ("transition", "reachable", "compounding", "pruning", "privacy", "fine-tuning")
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow) if n in ("compounding", "pruning") else n for n in STUDIES]
-)
+@pytest.mark.parametrize("name", STUDIES)
 def test_every_trial_runs_and_every_claim_gets_a_verdict(whole, name):
     whole(name, excuse="")
 

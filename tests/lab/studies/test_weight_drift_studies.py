@@ -18,10 +18,8 @@ from netvitals.lab.studies.weight_drift.steering import predicted_sparsity
 PREFIX = "weight-drift-"
 STUDIES = ("theorems", "controls", "signs", "architectures", "cliff", "gpt", "steering", "outlook", "suppression")
 
-LONG = ("controls", "signs", "architectures", "gpt")  # ten seconds and more
 
-
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in STUDIES])
+@pytest.mark.parametrize("name", STUDIES)
 def test_every_trial_runs_and_every_claim_gets_a_verdict(whole, name):
     whole(name)
 
@@ -48,7 +46,6 @@ WAY = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("claim", WAY)
 def test_controls_and_sign_rule_hold_already_at_smoke_scale(smoke, claim):
     """Three seeds are too few for a verdict; what they show goes the paper's way."""
@@ -57,7 +54,6 @@ def test_controls_and_sign_rule_hold_already_at_smoke_scale(smoke, claim):
     assert verdict.status == "holds" or few, str(verdict)
 
 
-@pytest.mark.slow
 def test_symmetric_networks_do_not_drift(smoke):
     """Narrower and shorter than the reference runs, so against the drift of ReLU instead of 0.003."""
     rows = [r for r in smoke("controls").rows if r["check"] == "random data" and r.get("place") == "hidden"]
@@ -76,6 +72,7 @@ def trial_rows(name, **wanted):
     return [r for c in configs for r in study.trial(c)]
 
 
+@pytest.mark.slow
 def test_readout_mean_is_kept_by_sgd_on_cross_entropy():
     def moved(optimizer):
         rows = trial_rows("controls", check="sweep", optimizer=optimizer)
@@ -85,7 +82,6 @@ def test_readout_mean_is_kept_by_sgd_on_cross_entropy():
     assert max(moved("adam")) > 1e-6
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("claim", "status"), [("C7", "holds"), ("C8", "not-judged"), ("C23", "not-judged"), ("E2", "holds")]
 )
@@ -174,6 +170,7 @@ def _rows(relative, *, seeds: int = 5, noise: float = 0.002, seed: int = 0, **mo
     ]
 
 
+@pytest.mark.slow
 def test_the_cliff_is_found_where_it_is():
     covered = 0
     for seed in range(8):
@@ -207,6 +204,7 @@ def test_what_has_no_sparsity_or_no_reference_is_named():
     assert not lost.points and "no gelu reference" in lost.unmeasured[-1][1]
 
 
+@pytest.mark.slow
 def test_the_cliff_is_judged_by_budget_mechanism_and_architecture(monkeypatch):
     monkeypatch.setattr(cost_judges, "falls", partial(_cliff.falls, resamples=100))
 
@@ -333,7 +331,6 @@ def test_losses_are_normalised_the_other_way_round():
     assert all(p.relative == pytest.approx(1.0) for p in points)
 
 
-@pytest.mark.slow
 def test_language_rows_hold_layers_by_step_and_the_swap(smoke):
     rows = [r for r in smoke("gpt").rows if r["act"] == "gelu"]
     assert {r["stage"] for r in rows if r["quantity"] == "relufied"} == {"trained", "control", "swapped", "tuned"}

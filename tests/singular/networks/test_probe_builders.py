@@ -67,6 +67,7 @@ def test_biases_alone_have_no_rate():
     assert [dead.G[f"layer{i}"].flags for i in (1, 2, 3)] == [("identically zero",)] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("activation", "expected"), [("relu", (0.34, 0.48, 1.0)), ("gelu", (0.29, 0.51, 1.05))])
 def test_rotation_crossover(activation, expected):
     found = rotation_crossover(Chain(depth=4, activation=activation))

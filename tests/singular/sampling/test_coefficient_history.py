@@ -94,6 +94,7 @@ def test_wrong_checkpoints_get_a_sentence():
     assert all(torch.equal(before[k], v) for k, v in net.state_dict().items())
 
 
+@pytest.mark.slow
 def test_later_checkpoints_start_warm_and_agree_with_cold_ones():
     net = nn.Linear(3, 1, bias=False).double()
     x = torch.randn(60, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -134,6 +135,7 @@ def test_the_blocks_of_a_language_model_are_its_parts():
     assert found["transformer.h.1"] == ["transformer.h.1.0.weight", "transformer.h.1.0.bias"]
 
 
+@pytest.mark.slow
 def test_a_language_model_of_hugging_face_has_a_curve_a_block():
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)

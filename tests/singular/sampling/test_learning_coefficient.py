@@ -35,9 +35,8 @@ MISREAD = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", [n if n[0] != "(" and "³" not in n else pytest.param(n, marks=pytest.mark.slow) for n in MISREAD]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MISREAD)
 def test_sharp_singularities_are_reached(name):
     exact, wrong = MISREAD[name]
     p, llc = estimate(name, draws=400)
@@ -48,7 +47,14 @@ def test_sharp_singularities_are_reached(name):
 
 @pytest.mark.parametrize(
     "name",
-    ["ab², turned, at nβ = 1e5", "a², b³, c", "tanh unit, dead", "two tanh units, equal", "linear 2-2-5, rank 0"],
+    [
+        "ab², turned, at nβ = 1e5",
+        "tanh unit, dead",
+        *(
+            pytest.param(n, marks=pytest.mark.slow)
+            for n in ("a², b³, c", "two tanh units, equal", "linear 2-2-5, rank 0")
+        ),
+    ],
 )
 def test_the_error_bar_holds_the_exact_answer(name):
     p, llc = estimate(name)
@@ -73,6 +79,7 @@ def test_the_temperature_is_that_of_n_over_the_natural_logarithm():
     assert llc.nbeta == pytest.approx(300 / math.log(300), rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(3, 3, 4, 2), (3, 2, 2, 1)])  # multiplicity 1
 def test_deep_linear_networks(shape):
     *widths, rank = shape
@@ -108,6 +115,7 @@ def quadratic(localization, **options):
     return learning_coefficient(model, half_square, batch, localization=localization, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("gamma", "exact"), [(1.0, 1.986), (10.0, 1.868), (100.0, 1.170), (1000.0, 0.247)])
 def test_what_the_well_holds_is_said(gamma, exact):
     llc = quadratic(gamma)
@@ -121,6 +129,7 @@ def test_what_the_well_holds_is_said(gamma, exact):
     assert ("lower localization" in str(llc)) is (gamma >= 100), llc
 
 
+@pytest.mark.slow
 def test_a_doubled_pull_would_be_seen():
     """At γ = nβ the exact answers for γ and 2γ are 1 and 2/3."""
     llc = quadratic(141.0, draws=400)
@@ -149,14 +158,8 @@ def test_a_point_beside_the_minimum_loses_what_descent_would_gain():
     assert llc.minimum.gain == pytest.approx(0.705, rel=0.02) and not llc.ok  # the well keeps the rest
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(n, marks=() if "of 16" in n else pytest.mark.slow)
-        for n in catalogue()
-        if n.startswith("minibatches")
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [n for n in catalogue() if n.startswith("minibatches")])
 def test_the_bias_of_minibatches_is_taken_away(name):
     p, llc = estimate(name, draws=3000, burn_in=500, chains=8)
     assert math.isnan(llc.acceptance) and math.isfinite(llc.corrected)
@@ -164,6 +167,7 @@ def test_the_bias_of_minibatches_is_taken_away(name):
     assert abs(llc.mean - p.exact) < 0.25 * p.exact, (p.exact, llc)
 
 
+@pytest.mark.slow
 def test_minibatch_chains_of_a_large_step_are_refused_or_right():
     p = catalogue()["minibatches of 16, regular, noisy"]()
     options = {"nbeta": p.nbeta, "batch_size": 16, "draws": 1500, "burn_in": 300}
@@ -174,6 +178,7 @@ def test_minibatch_chains_of_a_large_step_are_refused_or_right():
     assert not pair.ok or abs(pair.mean - p.exact) < 3 * pair.stderr
 
 
+@pytest.mark.slow
 def test_a_warm_start_takes_tuning_and_places_along():
     cold = quadratic(1.0)
     x = torch.linalg.qr(torch.randn(8, 4, generator=torch.Generator().manual_seed(0), **f64))[0] * math.sqrt(8)
