@@ -74,7 +74,6 @@ def sections(text):
     return dict(zip(pieces[1::2], pieces[2::2]))
 
 
-@pytest.mark.slow
 def test_it_builds_strictly_without_a_warning(build):
     _, done = build
     assert done.returncode == 0, done.stderr[-3000:]
@@ -82,7 +81,6 @@ def test_it_builds_strictly_without_a_warning(build):
     assert not warned, warned
 
 
-@pytest.mark.slow
 def test_nothing_is_loaded_from_a_network(site):
     for path in site.rglob("*.html"):
         text = path.read_text(encoding="utf-8")
@@ -91,7 +89,6 @@ def test_nothing_is_loaded_from_a_network(site):
         assert not loaded, f"{path.relative_to(site)} loads {loaded[:3]}"
 
 
-@pytest.mark.slow
 def test_formulas_are_drawn_by_the_browser(site):
     pages = [p.read_text(encoding="utf-8") for p in site.rglob("*.html")]
     assert sum(text.count("<math") for text in pages) > 100
@@ -103,7 +100,6 @@ def rooms():
     return ["", *found, "curvature.dag"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("room", rooms(), ids=lambda room: room or "netvitals")
 def test_every_public_name_is_in_the_reference(site, room):
     path = f"netvitals.{room}" if room else "netvitals"
@@ -113,7 +109,6 @@ def test_every_public_name_is_in_the_reference(site, room):
     assert not missing, f"{path} has {missing}, which {len(names)} names of the reference do not show"
 
 
-@pytest.mark.slow
 def test_every_metric_of_every_vital_sign_is_in_the_reference(site):
     found = sections(page(site, "reference/vital-signs"))
     glossary = page(site, "reference/metrics")
@@ -130,7 +125,6 @@ def _rows(text):
     return words(re.sub(r"</td>", " ", text))
 
 
-@pytest.mark.slow
 def test_every_rule_is_in_the_reference(site):
     text = page(site, "reference/rules")
     found = sections(text)
@@ -148,7 +142,6 @@ def every_command(command, path):
         yield from every_command(child, f"{path} {name}")
 
 
-@pytest.mark.slow
 def test_every_command_with_every_option_is_in_the_reference(site):
     found = sections(page(site, "reference/commands"))
     for path, command in every_command(typer.main.get_command(app), "netvitals"):
@@ -194,14 +187,12 @@ def index(site):
     return json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("question", "answer"), QUESTIONS.items())
 def test_search_leads_to_the_answer(index, question, answer):
     first = ranked(index, question)[:3]
     assert answer in first, f"{question!r} leads to {first}, and {answer} answers it"
 
 
-@pytest.mark.slow
 def test_the_sites_own_search_leads_to_the_answers(site):
     """In a browser, from the folder and without a network: the page is among the first three that are offered."""
     program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

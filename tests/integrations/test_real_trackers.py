@@ -4,6 +4,7 @@ import glob
 import json
 import os
 import struct
+import time
 
 import pytest
 import torch
@@ -70,6 +71,8 @@ def records(file):
             at += left
             continue
         _, length, kind = struct.unpack("<IHB", data[at : at + 7])
+        if at + 7 + length > len(data):
+            return  # not written to its end
         whole += data[at + 7 : at + 7 + length]
         at += 7 + length
         if kind in (1, 4):  # whole, or the last part
@@ -78,18 +81,25 @@ def records(file):
 
 
 def rows_of(folder):
-    """The rows that wandb keeps of an offline run, as (step, {key: value})."""
+    """The rows that wandb keeps of an offline run, as (step, {key: value}).
+
+    wandb's own process writes the file, and may go on after ``finish``: the last record says that it has ended.
+    """
     from wandb.proto import wandb_internal_pb2
 
-    found = []
     (file,) = glob.glob(f"{folder}/*.wandb")
-    for data in records(file):
-        record = wandb_internal_pb2.Record()
-        record.ParseFromString(data)
-        if record.WhichOneof("record_type") == "history":
-            items = {i.key or "/".join(i.nested_key): json.loads(i.value_json) for i in record.history.item}
-            found.append((items.get("_step", record.history.step.num), items))
-    return found
+    rows, ended = [], False
+    while not ended:
+        rows.clear()
+        for data in records(file):
+            record = wandb_internal_pb2.Record()
+            record.ParseFromString(data)
+            ended |= record.WhichOneof("record_type") == "exit"
+            if record.WhichOneof("record_type") == "history":
+                items = {i.key or "/".join(i.nested_key): json.loads(i.value_json) for i in record.history.item}
+                rows.append((items.get("_step", record.history.step.num), items))
+        time.sleep(0.05)
+    return rows
 
 
 def test_wandb_rows_join_the_users_own(wandb):
