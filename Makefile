@@ -7,15 +7,14 @@ export PYTHONDONTWRITEBYTECODE :=   # dozens of processes import the package: le
 
 .PHONY: demo docs test test-slow check matrix lint bench clean chromium
 
-# the demo trains on the digits of scikit-learn, which the extra lab brings
 $(VENV)/.demo: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet -c constraints.txt -e ".[lab]"
+	$(BIN)/pip install --quiet -c constraints.txt -e .
 	touch $@
 
-$(VENV)/.dev: pyproject.toml constraints.txt
+$(VENV)/.dev: pyproject.toml lab/pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet -c constraints.txt -e ".[dev]"
+	$(BIN)/pip install --quiet -c constraints.txt -e ".[dev]" -e ./lab
 	touch $@ $(VENV)/.demo
 
 demo: $(VENV)/.demo
@@ -32,7 +31,8 @@ chromium:
 	  || { apt-get update -qq && apt-get install -y -qq chromium >/dev/null; } \
 	  || echo "chromium could not be installed: the screenshot tests will be skipped"
 
-CHECKED := src tests bench docs/hooks conftest.py
+CHECKED := src lab tests bench docs/hooks conftest.py
+TESTED := src tests lab/src lab/tests
 RUN := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/.dev
@@ -44,11 +44,11 @@ test: $(VENV)/.dev chromium
 	@echo "1/2 lint and types"
 	@$(MAKE) --no-print-directory lint
 	@echo "2/2 tests"
-	@$(RUN) -m "not slow" $(PYTEST) src tests
+	@$(RUN) -m "not slow" $(PYTEST) $(TESTED)
 
 # what takes minutes: whole studies, every model and every method; run it before you resolve an issue on an estimator
 test-slow: $(VENV)/.dev chromium
-	$(RUN) -m slow $(PYTEST) src tests
+	$(RUN) -m slow $(PYTEST) $(TESTED)
 
 # for the person who edits: the tests of the packages changed since the last commit
 check: $(VENV)/.dev

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from netvitals import singular
-from netvitals.lab.studies.dead_directions._continual import plain as plain_lora
+from netvitals_lab.papers.dead_directions._continual import plain as plain_lora
 
 torch.set_num_threads(1)
 RESULTS = Path(__file__).parent / "results" / "adapters.json"

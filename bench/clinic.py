@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from netvitals.lab import clinic
+from netvitals_lab import clinic
 
 ROOT = Path(__file__).parents[1]
 ROWS = ROOT / "build" / "clinic.jsonl"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from netvitals.lab import clinic
+from netvitals_lab import clinic
 
 GRAVE = ("warning", "critical", "error", "high", "severe")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from clinic_history import CHANGED
 
-from netvitals.lab import clinic
+from netvitals_lab import clinic
 
 Row = dict[str, Any]
 TARGETS = {"sensitivity": 0.95, "specificity": 0.98, "place": 0.90, "cause": 0.85}

@@ -13,7 +13,7 @@ from netvitals import curvature
 
 def resnet(rounds: int) -> None:
     """ResNet-18 with 32 images, 10 block nodes, 10 probes, once for each activation."""
-    from netvitals.lab import data, models
+    from netvitals_lab import data, models
 
     images = data.load("noise", side=32, channels=3, smooth=True, count=64, test=64).test
     for act in ("relu", "silu"):
@@ -32,7 +32,7 @@ def resnet(rounds: int) -> None:
 
 def gpt(probes: int) -> None:
     """`report` of a GPT with 10.8 million parameters on 4 × 128 characters of real text (NETVITALS_DATA has it)."""
-    from netvitals.lab import data, models
+    from netvitals_lab import data, models
 
     torch.manual_seed(0)
     net = models.build("gpt-micro,depth=6,width=384,heads=6,context=128,act=gelu", seed=0)

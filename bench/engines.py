@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from netvitals.lab.engine.workers import TrialTask, make_engine
+from netvitals_lab.engine.workers import TrialTask, make_engine
 
 REQUIRED = 1.8
 TRIALS = 8

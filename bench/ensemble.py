@@ -24,8 +24,8 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from netvitals.lab import data, models
-from netvitals.lab.training import Ensemble, Recipe, make_optimizer, train
+from netvitals_lab import data, models
+from netvitals_lab.training import Ensemble, Recipe, make_optimizer, train
 
 REQUIRED = 6.0
 CASES = [

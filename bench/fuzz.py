@@ -23,11 +23,11 @@ from hypothesis import strategies as st
 from netvitals import activations
 from netvitals.capture import ArrayReading, Reading
 from netvitals.cli import main as command_line
-from netvitals.lab import models
 from netvitals.report.guard import Guard
 from netvitals.runs import RunWriter, open_run, salvage
 from netvitals.runs.pending import as_json, storable, text
 from netvitals.runs.seal import Summary, pack, unpack
+from netvitals_lab import models
 
 ANY = st.one_of(
     st.none(),

@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 
 from netvitals import gates
-from netvitals.lab import models
+from netvitals_lab import models
 
 LIMIT = 3.0  # passes
 

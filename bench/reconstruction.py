@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import conv2d
 
-from netvitals.lab.studies.gate_density import reconstruction as rec
+from netvitals_lab.papers.gate_density import reconstruction as rec
 
 ALPHAS = [1, 1.5, 2, 3, 5, 7, 10, 13, 16, 20, 25, 30, 40, 60.0]
 LIMIT, REQUIRED = 60.0, 10.0

@@ -18,8 +18,8 @@ import numpy as np
 import torch
 
 from netvitals import saddle
-from netvitals.lab.studies.saddle_escape import scaling
 from netvitals.saddle.laws.chain import ScalarChain
+from netvitals_lab.papers.saddle_escape import scaling
 
 REQUIRED, E2_SECONDS = 20.0, 15.0
 RTOL, THRESHOLD, WIDTH = 1e-9, 0.3, 64

@@ -26,7 +26,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 from netvitals import optim, singular
-from netvitals.lab import models
+from netvitals_lab import models
 
 warnings.filterwarnings("ignore")
 logging.disable(logging.WARNING)

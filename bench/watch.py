@@ -33,7 +33,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import netvitals as nv
-from netvitals.lab import models
+from netvitals_lab import models
 
 WARM_UP, TURN = 60, 50  # steps before the clock runs, steps per turn (a multiple of 50: whole periods)
 EVERY = "netvitals every=1"

@@ -19,18 +19,20 @@ def paths_for(changed: list[str]) -> list[str]:
 
     >>> paths_for(["src/netvitals/gates/prediction.py", "src/netvitals/watch.py", "docs/page.md"])
     ['tests/gates', 'tests/test_watch.py']
+    >>> paths_for(["lab/src/netvitals_lab/engine/claim.py"])
+    ['lab/tests/engine']
     """
-    found: dict[str, None] = {}
+    paths: dict[str, None] = {}
     for name in changed:
-        parts = Path(name).parts
-        if parts[:2] == ("src", "netvitals") and len(parts) > 3 and (HOUSE / "tests" / parts[2]).is_dir():
-            deeper = HOUSE / "tests" / parts[2] / parts[3]
-            found[f"tests/{parts[2]}/{parts[3]}" if deeper.is_dir() else f"tests/{parts[2]}"] = None
-        elif parts[:2] == ("src", "netvitals"):
-            found["tests/test_watch.py"] = None
-        elif parts[0] == "tests" and parts[-1].startswith("test_") and (HOUSE / name).is_file():
-            found[name] = None
-    return list(found)
+        for package, tests in (("src/netvitals/", "tests"), ("lab/src/netvitals_lab/", "lab/tests")):
+            if name.startswith(package):
+                folders = [tests, *Path(name.removeprefix(package)).parts[:-1][:2]]
+                while len(folders) > 1 and not HOUSE.joinpath(*folders).is_dir():
+                    folders.pop()
+                paths["/".join(folders) if len(folders) > 1 else "tests/test_watch.py"] = None
+        if Path(name).name.startswith("test_") and (HOUSE / name).is_file():
+            paths[name] = None
+    return list(paths)
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import netvitals as nv
-from netvitals.lab import models
+from netvitals_lab import models
 
 
 def small():

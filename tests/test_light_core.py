@@ -1,4 +1,4 @@
-"""The core needs neither plotly nor scikit-learn; who asks for what they bring is told what to install."""
+"""The core needs neither the extras nor the lab; who asks for what they bring is told what to install."""
 
 import ast
 import sys
@@ -15,12 +15,13 @@ HOUSE = Path(__file__).parents[1]
 PROJECT = tomllib.loads((HOUSE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 CORE = {"torch", "numpy", "scipy", "polars", "typer", "rich", "jinja2", "networkx", "fsspec"}
 OURS = CORE | {"netvitals", "markupsafe"}  # markupsafe is the part of jinja2 that escapes
-ROOMS_WITH_EXTRAS = ("integrations", "lab", "report/live/server.py", "report/notebook.py", "cli/runs/view.py")
+ROOMS_WITH_EXTRAS = ("integrations", "report/live/server.py", "report/notebook.py", "cli/runs/view.py")
 
 WITHOUT = """
-import sys
-for name in ("plotly", "sklearn"):
+import importlib.metadata, sys
+for name in ("plotly", "sklearn", "starlette", "netvitals_lab"):
     sys.modules[name] = None          # as if it were not installed
+importlib.metadata.entry_points = lambda **group: ()
 """
 
 WATCHED = """
@@ -107,7 +108,10 @@ def test_the_command_line_reports_a_run_without_them(alone):
     ("call", "words"),
     [
         ("nv.report.figure([], 'gates', 'density@0.01')", ("plotly", "pip install 'netvitals[notebook]'")),
-        ("from netvitals.lab import data; data.load('digits')", ("scikit-learn", "pip install 'netvitals[lab]'")),
+        (
+            "from netvitals.report.live import server; server.create_app('.')",
+            ("starlette", "pip install 'netvitals[serve]'"),
+        ),
     ],
 )
 def test_who_asks_for_a_part_that_is_not_there_is_told_what_to_install(call, words, alone):
@@ -122,33 +126,28 @@ def test_who_asks_for_a_part_that_is_not_there_is_told_what_to_install(call, wor
     assert all(word in sentence for word in words), sentence
 
 
-def test_the_demo_says_it_in_one_line_too(python, tmp_path):
-    code = """
-    from netvitals.cli import main
-    try:
-        main(["demo", "--out", "d"])
-    except SystemExit as end:
-        print(end.code)
-    """
-    done = python(code, tmp_path)
-    assert done.stdout.strip().endswith("2") and "Traceback" not in done.stderr
-    assert done.stderr.strip() == "netvitals: the data set digits needs scikit-learn, which is not installed: " + (
-        "pip install 'netvitals[lab]' (netvitals help missing-extra)"
-    )
+def test_a_command_of_the_lab_says_how_to_install_it(python, tmp_path):
+    done = python("from netvitals.cli import main; main(['reproduce', 'weight-drift'])", tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == "netvitals: reproduce is a command of the papers' studies: pip install netvitals-lab\n"
+
+
+def test_the_demo_needs_no_extra(alone):
+    assert "report.html" in alone("from netvitals.cli import main; main(['demo', '--out', 'd', '--steps', '50'])")
 
 
 def test_a_bare_import_error_of_a_command_becomes_the_sentence(python, tmp_path):
     code = """
     from netvitals.cli import app, main
     def bare():
-        import sklearn.cluster
+        import plotly.express
     app.command("bare")(bare)
     main(["bare"])
     """
     done = python(code, tmp_path)
     assert done.returncode == 2
     assert done.stderr.strip().endswith(
-        "needs scikit-learn, which is not installed: pip install 'netvitals[lab]' (netvitals help missing-extra)"
+        "needs plotly, which is not installed: pip install 'netvitals[notebook]' (netvitals help missing-extra)"
     )
 
 
@@ -157,9 +156,7 @@ def test_the_core_is_small_and_every_extra_part_has_its_extra():
     extras = {name: named(parts) for name, parts in PROJECT["optional-dependencies"].items()}
     for package, extra in PARTS.values():
         assert package in extras[extra]
-    whole = PROJECT["optional-dependencies"]["dev"][0] + PROJECT["optional-dependencies"]["all"][0]
-    assert whole.count("notebook") == whole.count("lab") == 2
-    assert "netvitals[lab]" in str(missing("x", "sklearn")) and missing("x", "sklearn").name == "sklearn"
+    assert "netvitals[notebook]" in str(missing("x", "plotly")) and missing("x", "plotly").name == "plotly"
 
 
 def test_no_file_of_the_core_imports_a_part_that_only_an_extra_brings():

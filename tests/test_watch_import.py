@@ -38,7 +38,7 @@ def test_after_torch_only_the_rooms_of_watching_are_imported(python):
 def test_heavy_rooms_are_loaded_when_used(python):
     loaded = python(
         "import sys, netvitals; print([m for m in ('polars', 'plotly', 'sklearn', 'scipy.stats', 'rich', "
-        "'typer', 'netvitals.lab', 'netvitals.runs') if m in sys.modules])"
+        "'typer', 'netvitals_lab', 'netvitals.runs') if m in sys.modules])"
     )
     assert loaded.strip() == "[]"
 

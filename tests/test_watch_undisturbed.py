@@ -10,7 +10,7 @@ from torch import nn
 
 import netvitals as nv
 from netvitals.capture import Vital
-from netvitals.lab import models
+from netvitals_lab import models
 
 STEPS = 50
 

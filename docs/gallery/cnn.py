@@ -13,7 +13,7 @@ from exhibit import Piece, options, show, watched
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from netvitals.lab import data
+from netvitals_lab import data
 
 TITLES = {"first": "first attempt", "mended": "mended"}
 

@@ -13,7 +13,7 @@ from exhibit import Piece, pretrained
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy
 
-from netvitals.lab.clinic.pretrained import pitch_tracker
+from netvitals_lab.clinic.pretrained import pitch_tracker
 
 
 def piece(smoke: bool) -> Piece:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from exhibit import Piece, next_token, options, show, text, watched, windows
 
-from netvitals.lab import models
+from netvitals_lab import models
 
 RATES = {"healthy": 2e-3, "sick": 4e-2}
 

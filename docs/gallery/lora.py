@@ -16,7 +16,7 @@ import torch
 from exhibit import Piece, next_token, options, show, text, watched, windows
 from torch import Tensor, nn
 
-from netvitals.lab import models
+from netvitals_lab import models
 
 
 class LoRA(nn.Module):

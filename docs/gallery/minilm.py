@@ -13,7 +13,7 @@ from exhibit import Piece, pretrained
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from netvitals.lab.clinic.pretrained import Sentences, sentence_encoder
+from netvitals_lab.clinic.pretrained import Sentences, sentence_encoder
 
 
 class MadeUp(nn.Module):

@@ -15,8 +15,8 @@ from torch import nn
 
 import netvitals as nv
 from netvitals import activations, curvature
-from netvitals.lab.engine.record import _alone as standalone
 from netvitals.report import Plot, Series
+from netvitals_lab.engine.record import _alone as standalone
 
 FOLDER = Path(__file__).parents[1] / "explanation" / "images"
 

@@ -33,7 +33,6 @@ ROOMS = {
     "findings": "Findings",
     "report": "Report",
     "integrations": "Integrations",
-    "lab": "Laboratory",
 }
 # rooms without a list of names: each file is imported by its own name
 BY_FILE = {

@@ -33,7 +33,6 @@ _ROOMS = (
     "findings",
     "report",
     "integrations",
-    "lab",
 )
 
 

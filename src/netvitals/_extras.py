@@ -7,8 +7,6 @@ from netvitals._trouble import see
 # the name that is imported → the name on the package index, and the extra of netvitals that brings it
 PARTS = {
     "plotly": ("plotly", "notebook"),
-    "sklearn": ("scikit-learn", "lab"),
-    "PIL": ("pillow", "lab"),
     "ray": ("ray", "ray"),
     "lightning": ("lightning", "lightning"),
     "transformers": ("transformers", "hf"),

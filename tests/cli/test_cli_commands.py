@@ -104,7 +104,7 @@ def test_demo_trains_reports_and_never_overwrites(call, tmp_path):
     asked = re.findall(r"(\d+) of (\d+) questions could be asked", out)
     assert len(asked) == 2 and all(int(all_) - int(some) <= 2 for some, all_ in asked), asked
     runs = {name: nv.open_run(tmp_path / "d-2" / name) for name in ("careful", "stressed")}
-    vitals = set(nv.vitals.names(default=True)) - {"attention", "experts"}  # a mixer has neither
+    vitals = set(nv.vitals.names(default=True)) - {"attention", "experts"}  # the network has neither
     for run in runs.values():
         assert run.status == "finished" and run.steps[-1] == 209
         assert vitals <= set(run.frame()["vital"]), "the demo shows every vital sign that is on by default"
@@ -193,7 +193,7 @@ def test_a_file_that_is_no_run_is_said_to_be_none(call, tmp_path):
 
 
 def test_the_command_line_answers_without_loading_what_it_does_not_need():
-    heavy = ("polars", "plotly", "sklearn", "scipy.stats", "rich.progress", "netvitals.lab", "netvitals.report")
+    heavy = ("polars", "plotly", "sklearn", "scipy.stats", "rich.progress", "netvitals_lab", "netvitals.report")
     script = f"import sys; import netvitals.cli; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -86,7 +86,7 @@ def test_a_finding_goes_to_plain_values_and_back_with_its_tree():
 
 
 def test_every_remedy_that_findings_name_can_be_done():
-    from netvitals.lab.clinic import TREATMENTS
+    from netvitals_lab.clinic import TREATMENTS
 
     assert set(TREATMENTS) == set(REMEDIES)
 

@@ -11,7 +11,7 @@ import netvitals as nv
 from netvitals.capture import Reading
 from netvitals.findings import Curve, diagnose
 from netvitals.findings.crossings import crossing, turned
-from netvitals.lab import data, models
+from netvitals_lab import data, models
 
 STEPS = np.arange(0, 300, 10)
 

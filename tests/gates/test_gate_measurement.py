@@ -271,7 +271,7 @@ def test_questions_that_the_report_cannot_answer(batch):
 
 
 def test_vgg11_at_initialisation_has_the_masked_density_of_the_specification():
-    from netvitals.lab import models
+    from netvitals_lab import models
 
     torch.manual_seed(0)
     net = models.build("vgg11")
@@ -285,7 +285,7 @@ def test_vgg11_at_initialisation_has_the_masked_density_of_the_specification():
 
 
 def test_resnet18_at_initialisation_differs_by_kind_of_site_and_of_shortcut():
-    from netvitals.lab import models
+    from netvitals_lab import models
 
     torch.manual_seed(0)
     report = gates.measure(models.build("resnet18,width=8"), None, torch.randn(64, 3, 32, 32), mode="train")

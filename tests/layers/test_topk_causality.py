@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from netvitals.lab import models as lab
+from netvitals_lab import models as lab
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from netvitals import optim
-from netvitals.lab import models
+from netvitals_lab import models
 
 
 def names(found):

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from netvitals.capture import Reading
-from netvitals.lab.engine import page as claims
 from netvitals.report.dead_directions import Section, SectionsModel, page_of
 from netvitals.report.page import ReportModel, report_model
 from netvitals.report.shell import SUPPLIED, TEMPLATES, environment, render_html, write_html
+from netvitals_lab.engine import page as claims
 
 PAGES = [
     ("page.html.j2", TEMPLATES, ReportModel),

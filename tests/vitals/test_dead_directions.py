@@ -11,9 +11,9 @@ from torch.nn import functional as F
 import netvitals as nv
 from netvitals.capture import Reading
 from netvitals.findings import diagnose
-from netvitals.lab import models
 from netvitals.singular import change_points, condition_jumps, kfac, phase, sigma_stream
 from netvitals.vitals import REGISTRY, KFACFloor, Orders, StreamFloor
+from netvitals_lab import models
 
 
 def train(model, x, y, vitals, *, steps=4, every=1, lr=1e-3, change=None):

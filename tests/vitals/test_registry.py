@@ -14,8 +14,8 @@ from torch import nn
 import netvitals as nv
 from netvitals import vitals
 from netvitals.capture import Metric, Vital, WatchContext
-from netvitals.lab import models
 from netvitals.report.glossary import CHECKUP, SIGNS, sign
+from netvitals_lab import models
 
 DEFAULT = [
     "gates",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import importlib.metadata
 import os
 import pkgutil
 import sys
@@ -18,6 +19,7 @@ import typer
 from netvitals._extras import PARTS, missing
 from netvitals._version import __version__
 
+LAB = ("reproduce", "claims", "studies")  # commands of netvitals-lab
 app = typer.Typer(
     name="netvitals",
     no_args_is_help=True,
@@ -44,6 +46,8 @@ def _root(
 
 for _module in sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")):
     importlib.import_module(f"{__name__}.{_module}").register(app)
+for _plugin in importlib.metadata.entry_points(group="netvitals.commands"):  # netvitals-lab adds its own
+    _plugin.load()(app)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -54,6 +58,8 @@ def main(arguments: list[str] | None = None) -> None:
     arguments = sys.argv[1:] if arguments is None else arguments
     command = typer.main.get_command(app)
     names = list(getattr(command, "commands", {}))
+    if arguments and arguments[0] in LAB and arguments[0] not in names:
+        _refuse(f"{arguments[0]} is a command of the papers' studies: pip install netvitals-lab")
     if arguments and not arguments[0].startswith("-") and arguments[0] not in names:
         near = difflib.get_close_matches(arguments[0], names, 3, 0.5) or names
         _refuse(f"there is no command {arguments[0]!r}; did you mean {', '.join(near)}?")

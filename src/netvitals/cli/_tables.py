@@ -1,22 +1,8 @@
-"""Tables and words that several commands print."""
+"""Tables that several commands print."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from netvitals.lab.studies import Verdict
-
-COLOURS = {
-    "holds": "green",
-    "fails": "red",
-    "erratum": "yellow",
-    "not-reproduced": "magenta",
-    "underspecified": "cyan",
-    "not-judged": "bright_black",
-    "not-run": "bright_black",
-}
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], title: str) -> None:
@@ -28,21 +14,3 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], title: str) 
     for row in rows:
         table.add_row(*row)
     Console(emoji=False).print(table)
-
-
-def coloured(verdict: Verdict) -> str:
-    """The verdict's word in its colour."""
-    return f"[{COLOURS[verdict.status]}]{verdict.status}[/]"
-
-
-def note_of(verdict: Verdict) -> str:
-    """The verdict's note and what was excluded, escaped for rich."""
-    from rich.markup import escape
-
-    excluded = (
-        f"{len(verdict.excluded)} of {verdict.trials + len(verdict.excluded)} trials excluded: "
-        + "; ".join(f"{t} ({why})" for t, why in verdict.excluded[:3])
-        if verdict.excluded
-        else ""
-    )
-    return escape("; ".join(filter(None, (verdict.note, excluded))))

@@ -21,7 +21,7 @@ def measured() -> Mapping[str, Any]:
     """Everything the clinic measured, or nothing where it was never run.
 
     Returns:
-        The results by table, as :mod:`netvitals.lab.clinic` writes them.
+        The results by table, as :mod:`netvitals_lab.clinic` (the lab) writes them.
     """
     return json.loads(FILE.read_text(encoding="utf-8")) if FILE.is_file() else {}
 

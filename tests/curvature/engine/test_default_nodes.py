@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from netvitals.curvature import interlayer
-from netvitals.lab import models
+from netvitals_lab import models
 
 
 def next_token(out, y):

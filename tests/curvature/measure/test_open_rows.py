@@ -40,7 +40,7 @@ def test_the_trained_phases_run_on_packed_images(tmp_path, monkeypatch):
     """The configuration of the paper's scale, on a few images of noise packed as a real subset is."""
     from dataclasses import replace
 
-    from netvitals.lab.studies.dag_hessian.distance import STUDIES, trial, trials
+    from netvitals_lab.papers.dag_hessian.distance import STUDIES, trial, trials
 
     g = np.random.default_rng(0)
     draw = lambda n: {"x": g.integers(0, 256, (n, 8, 8, 3), dtype=np.uint8), "y": g.integers(0, 3, n)}

@@ -5,8 +5,8 @@ from torch import nn
 from torch.nn import functional as F
 
 import netvitals as nv
-from netvitals.lab import models
 from netvitals.singular import measure
+from netvitals_lab import models
 
 
 def test_checkup_offers_dead_directions(tmp_path):

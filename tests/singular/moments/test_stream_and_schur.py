@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from netvitals.lab import models
 from netvitals.singular import schur_profile, sigma_stream, value_output
 from netvitals.singular.moments.factors import schur_constant
 from netvitals.singular.moments.schur import schur_ratios
+from netvitals_lab import models
 
 f64 = {"dtype": torch.float64}
 

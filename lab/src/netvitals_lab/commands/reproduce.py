@@ -1,0 +1,101 @@
+"""``netvitals reproduce [STUDY…]``: run studies; each claim gets a verdict."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from netvitals_lab.commands._words import coloured, note_of
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from netvitals_lab import StudyRun
+
+MOST = 40  # a longer list of claims that hold is counted, not shown
+
+
+def register(app: typer.Typer) -> None:
+    app.command("reproduce")(reproduce_studies)
+
+
+def reproduce_studies(
+    studies: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[STUDY]...", help="Studies or papers; all of them if none is named."),
+    ] = None,
+    claim: Annotated[
+        list[str] | None, typer.Option(help="Only this claim, and only the trials it rests on; may be repeated.")
+    ] = None,
+    scale: Annotated[
+        str, typer.Option(help="smoke (seconds), small (minutes), medium (hours on Ray), paper (its sizes).")
+    ] = "small",
+    engine: Annotated[str, typer.Option(help="local (worker processes), ray, or inline (to debug).")] = "local",
+    jobs: Annotated[int | None, typer.Option(help="Trials at a time. [default: one per core]")] = None,
+    address: Annotated[str | None, typer.Option(help="Ray cluster. [default: a local one is started]")] = None,
+    device: Annotated[
+        str,
+        typer.Option(help="Where networks and data are: cpu, cuda, cuda:1, mps; mixed precision as recipes have it."),
+    ] = "cpu",
+    resume: Annotated[
+        bool, typer.Option("--resume/--fresh", help="Use the trials that are stored, or run all of them again.")
+    ] = True,
+    results: Annotated[Path, typer.Option(help="The results file.")] = Path("runs/studies.sqlite"),
+    html: Annotated[Path | None, typer.Option(help="Also write the claims page here.")] = None,
+) -> None:
+    """Run a paper's studies and judge its claims; what was interrupted goes on where it stopped."""
+    from rich.console import Console
+
+    import netvitals_lab as lab
+
+    console = Console(emoji=False)
+    try:
+        runs = lab.reproduce(
+            studies or (),
+            claims=claim or (),
+            scale=scale,
+            engine=engine,
+            jobs=jobs,
+            address=address,
+            device=device,
+            resume=resume,
+            results=results,
+            each=lambda r: _show(console, r),
+        )
+    except KeyboardInterrupt:
+        typer.echo(
+            f"\nstopped; the trials done so far are in {results}, and the same command goes on from there", err=True
+        )
+        raise typer.Exit(130) from None
+    if html is not None:
+        with lab.Results(results, write=False) as store:
+            page = lab.write_page(lab.standings(lab.all_claims(), store, recorded=True), html, store)
+        typer.echo(page)
+    if any(r.failed for r in runs):
+        raise typer.Exit(1)
+
+
+def _show(console: Console, run: StudyRun) -> None:
+    """The verdicts of one study: all of them if they fit, else those that do not hold."""
+    from rich.table import Table
+
+    console.print(f"[bold]{run.study}[/bold] {str(run).split(' ', 1)[1]}", highlight=False)
+    for key, value in run.summary.items():
+        console.print(f"  {key}: {value:.6g}" if isinstance(value, float) else f"  {key}: {value}", highlight=False)
+    few = len(run.verdicts) <= MOST
+    shown = {name: v for name, v in run.verdicts.items() if few or v.status != "holds"}
+    if not shown:
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in ("claim", "verdict", "measured", "note"):
+        table.add_column(
+            column,
+            overflow="fold",
+            no_wrap=column in ("claim", "verdict"),
+            max_width=24 if column == "measured" else None,
+        )
+    for name, verdict in shown.items():
+        table.add_row(name, coloured(verdict), verdict.number, note_of(verdict))
+    console.print(table, highlight=False)

@@ -1,0 +1,107 @@
+"""What a paper says: the statement, its effect and tolerance, and what a verdict on it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from netvitals.report.plot import Plot
+from netvitals_lab.engine.study import Config, Row
+from netvitals_lab.engine.verdict import Verdict, decide
+
+PAIRS = 5  # paired seeds that a comparison needs
+
+
+@dataclass(frozen=True)
+class Expected:
+    """A number with its tolerance, or a direction in words.
+
+    >>> print(Expected(-0.5543, tolerance=1e-3)); print(Expected(direction="rises"))
+    -0.5543 ± 0.001
+    rises
+    """
+
+    value: float | None = None
+    tolerance: float | None = None
+    direction: str = ""
+
+    def __post_init__(self) -> None:
+        if (self.value is None) == (not self.direction):
+            raise ValueError("expected: give a number with a tolerance, or a direction in words")
+
+    def __str__(self) -> str:
+        if self.value is None:
+            return self.direction
+        return f"{self.value:.10g}" + (f" ± {self.tolerance:g}" if self.tolerance is not None else "")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One statement that a study decides.
+
+    Args:
+        id: ``paper/name``, e.g. ``gate-density/C4``.
+        study: name of the study whose rows decide it.
+        statement: what the paper says, in our words.
+        section: where it says so.
+        expected: the paper's number or direction.
+        judge: rows → verdict. Each row holds the values of its trial's configuration too.
+        uses: configuration → does the claim rest on this trial; by default on all trials of the study.
+        plot: rows → a picture for the claims page.
+        paper: whose statement it is; by default the part of the id before the slash.
+        ours: the paper does not say so: a statement of netvitals on the paper's subject.
+        effect: the quantity that is measured, with its sign.
+        seeds: paired seeds without which no comparison is judged; 0 where nothing is compared over seeds.
+        choices: what we chose where the paper leaves it open, and the verdict rests on.
+        question: what we would ask the authors.
+        correction: the corrected statement, for an erratum.
+        universal: said of every case, so that one counterexample refutes it whatever its size.
+    """
+
+    id: str
+    study: str
+    statement: str
+    expected: Expected
+    judge: Callable[[Sequence[Row]], Verdict]
+    section: str = ""
+    uses: Callable[[Config], bool] | None = None
+    plot: Callable[[Sequence[Row]], Plot] | None = None
+    paper: str = ""
+    ours: bool = False
+    effect: str = ""
+    seeds: int = 0
+    choices: tuple[str, ...] = ()
+    question: str = ""
+    correction: str = ""
+    universal: bool = False
+
+    def __post_init__(self) -> None:
+        if "/" not in self.id:
+            raise ValueError(f"a claim's id is paper/name, got {self.id!r}")
+        if not self.paper:
+            object.__setattr__(self, "paper", self.id.split("/")[0])
+        if self.section.startswith("beyond the paper"):
+            object.__setattr__(self, "ours", True)
+
+    def rests_on(self, config: Config) -> bool:
+        return self.uses is None or self.uses(config)
+
+    @property
+    def command(self) -> str:
+        """What makes its verdict again."""
+        return f"netvitals reproduce --claim {self.id}"
+
+
+def within(
+    measured: float, expected: Expected, uncertainty: float | None = None, note: str = "", **more: Any
+) -> Verdict:
+    """``holds`` if the number lies within the tolerance of the expected one.
+
+    >>> print(within(0.5001, Expected(0.5, tolerance=1e-3)))
+    holds: 0.5001
+    """
+    if expected.value is None or expected.tolerance is None:
+        raise ValueError(f"within: the expectation {expected} has no number with a tolerance")
+    gap = abs(measured - expected.value) if measured != expected.value else 0.0  # equal infinities agree
+    return decide(gap <= expected.tolerance, float(measured), uncertainty, note, **more)

@@ -1,0 +1,1 @@
+"""One folder per paper: its studies, claims and index."""

@@ -1,0 +1,101 @@
+"""What the comparison of DDCAdam with Adam and AdamW says, as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from netvitals_lab import Claim, Config, Expected, Row, Verdict, decide, not_run
+from netvitals_lab.papers.dead_directions.ddcadam import OPTIMIZERS, best
+from netvitals_lab.papers.dead_directions.ddcadam import _rates as _rates
+
+NAMES = {
+    "mlp": "an MLP on digits",
+    "resnet": "a small ResNet on digits",
+    "gpt": "a small GPT on text",
+    "finetune": "an MLP on digits, tuned on 200 turned ones,",
+    "images": "a small ResNet on natural images",
+}
+
+
+def _loss(architecture: str) -> Callable[[Sequence[Row]], Verdict]:
+    def judge(rows: Sequence[Row]) -> Verdict:
+        runs = {o: [r for r in best(rows, architecture, o) if not r["rescaled"]] for o in OPTIMIZERS}
+        if min(map(len, runs.values())) < 2:
+            return not_run("needs several seeds: run it at a larger scale")
+        mean = {o: float(np.mean([r["test"] for r in v])) for o, v in runs.items()}
+        gaps = [d["test"] - a["test"] for d, a in zip(runs["ddcadam"], runs["adam"])]  # the same seeds
+        gap, error = float(np.mean(gaps)), float(np.std(gaps, ddof=1) / len(gaps) ** 0.5)
+        text = ", ".join(f"{o} {mean[o]:.4f} at rates {_rates(runs[o])}" for o in OPTIMIZERS)
+        words = (
+            "no difference beyond two standard errors"
+            if abs(gap) <= 2 * error
+            else "DDCAdam is better"
+            if gap < 0
+            else "DDCAdam is worse"
+        )
+        return decide(
+            gap <= 2 * error,
+            gap,
+            error,
+            note=f"{words}: test loss {text}; each seed at the rate that its validation data chose, {len(gaps)} seeds",
+        )
+
+    return judge
+
+
+def _start(architecture: str) -> Callable[[Sequence[Row]], Verdict]:
+    def judge(rows: Sequence[Row]) -> Verdict:
+        change = {}
+        for o in OPTIMIZERS:
+            runs = best(rows, architecture, o)
+            pairs = [
+                (r["test"], next(p["test"] for p in runs if p["seed"] == r["seed"] and not p["rescaled"]))
+                for r in runs
+                if r["rescaled"]
+            ]
+            change[o] = max(abs(a - b) / b if a is not None and b else float("inf") for a, b in pairs)
+        text = ", ".join(f"{o} {v:.2g}" for o, v in change.items())
+        return decide(
+            change["ddcadam"] < change["adam"],
+            change["ddcadam"],
+            note=f"relative change of the test loss from a start moved along its gauges, largest over seeds: {text}",
+        )
+
+    return judge
+
+
+def _moved(architecture: str) -> Callable[[Sequence[Row]], Verdict]:
+    def judge(rows: Sequence[Row]) -> Verdict:
+        far = {o: max(r["moved"] for r in best(rows, architecture, o) if not r["rescaled"]) for o in OPTIMIZERS}
+        return decide(
+            far["ddcadam"] < far["adam"],
+            far["ddcadam"],
+            note="way along the gauges, largest: " + ", ".join(f"{o} {v:.2g}" for o, v in far.items()),
+        )
+
+    return judge
+
+
+def _uses(architecture: str) -> Callable[[Config], bool]:
+    return lambda config: config["architecture"] == architecture
+
+
+CLAIMS = tuple(
+    Claim(
+        id=f"dead-directions/ddcadam-{kind}-{a}",
+        study="ddcadam-images" if a == "images" else "ddcadam",
+        statement=statement.format(NAMES[a]),
+        expected=Expected(direction=expected),
+        judge=judge(a),
+        section="§8, X24",
+        uses=_uses(a),
+    )
+    for a in NAMES
+    for kind, statement, expected, judge in (
+        ("loss", "on {} DDCAdam is at least as good as Adam, each at the rate validation chose", "not worse", _loss),
+        ("start", "on {} DDCAdam minds a rescaled start less than Adam", "smaller change", _start),
+        ("drift", "on {} DDCAdam goes less far along the gauges than Adam", "shorter way", _moved),
+    )
+)

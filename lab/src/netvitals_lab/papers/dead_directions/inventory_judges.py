@@ -1,0 +1,286 @@
+"""How orders, volumes and free energies decide the claims of the inventory."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+
+from netvitals_lab import Plot, Row, Series, Verdict, decide
+from netvitals_lab.engine.judges import at_most, column, corrected, groups, largest_gap, one, some
+from netvitals_lab.papers.dead_directions._judging import SLOPE
+
+NU = {
+    1: 0.5,
+    2: 0.172973,
+    3: 0.278366,
+    4: 0.137856,
+    5: 0.206135,
+    6: 0.116661,
+    7: 0.167386,
+    8: 0.102108,
+    9: 0.142516,
+    10: 0.091344,
+}
+SHIFT = {0: 0.17297, 1: 0.20218, 2: 0.21529, 3: 0.22277}
+HOT = {(2, 0.1): 0.14038, (2, 2.0): 0.19311, (3, 0.1): 0.17811, (3, 10.0): 0.46023, (4, 2.0): 0.16879}
+
+
+def slopes_verdict(rows: Sequence[Row]) -> Verdict:
+    gap, worst = largest_gap(rows, "estimate", "order")
+    facts = {"models": len(rows), "worst": worst["model"]}
+    return at_most(2 * gap, SLOPE, "largest error of the Fisher slope", facts=facts)
+
+
+def ratios(rows: Sequence[Row]) -> Verdict:
+    gap, worst = largest_gap([{**r, "predicted": 2 * r["order"] ** 2} for r in rows], "ratio", relative=True)
+    note = "largest relative error of F t²/K against 2k²; the Hessian's 2k(2k−1) would be off by a third at k = 2"
+    return at_most(gap, 0.02, note, facts={"models": len(rows), "worst": worst["model"]})
+
+
+def activations(rows: Sequence[Row]) -> Verdict:
+    slope = max(abs(v - 2) for v in column(rows, "slope"))
+    second = column(rows, "order").count(2)
+    return decide(
+        second == len(rows) and slope <= SLOPE and max(abs(v - 8) for v in column(rows, "ratio")) <= 0.16,
+        slope,
+        note="largest error of the slope: four activations, Gaussian and softmax",
+        facts={"cases": len(rows), "of order 2": second},
+    )
+
+
+def partition(rows: Sequence[Row]) -> Verdict:
+    parts, families = some(rows, what="partition"), some(rows, what="family")
+    right = all(r["found"] == r["expected"] for r in parts)
+    facts = all(r["transversal"] == [r["k"]] and r["tangential"] == [r["j"]] for r in families)
+    return decide(
+        right and facts,
+        ", ".join(f"{r['model']}: {'/'.join(map(str, r['found']))}" for r in parts),
+        note="zero/constant/transversal; tangential and transversal told apart in "
+        + ", ".join(r["model"] for r in families),
+    )
+
+
+def turning(rows: Sequence[Row]) -> Verdict:
+    families = some(rows, what="family")
+    least = min(r["angle_slope"] - abs(r["j"] - (r["k"] - 1)) for r in families)
+    return decide(
+        least > -SLOPE and max(column(families, "angle")) < 0.02,
+        least,
+        note="exponent of the angle above |j − (k−1)|, smallest",
+        facts={f"exponent of {r['model']}": r["angle_slope"] for r in families},
+    )
+
+
+def two_means(rows: Sequence[Row]) -> Verdict:
+    return at_most(largest_gap(rows)[0], SLOPE, "merging means at weights 0.5, 0.3, 0.1: exponents 2 and 0")
+
+
+def three_means(rows: Sequence[Row]) -> Verdict:
+    note = "one pair of three merges, equal and unequal weights: exponents 2, 0, 0"
+    return at_most(largest_gap(rows)[0], SLOPE, note, facts={"measured": column(rows, "measured")})
+
+
+def merge(rows: Sequence[Row]) -> Verdict:
+    note = "three parameters: exponents 6, 2, 0 at weights 0.5 and 0.3"
+    return at_most(largest_gap(rows)[0], SLOPE, note, facts={"measured": column(rows, "measured")})
+
+
+def crossing(rows: Sequence[Row]) -> Verdict:
+    worst = max(max(r["error"], abs(r["generic"])) for r in rows)
+    return at_most(worst, 1e-6, "orders of crossings from r + 1 rays", facts={"crossings": len(rows)})
+
+
+def lambda_m(rows: Sequence[Row]) -> Verdict:
+    ok = all((r["lam"], r["m"]) == (1 / (2 * max(r["ks"])), r["ks"].count(max(r["ks"]))) for r in rows)
+    ray = next(r for r in rows if r["ks"] == [1, 1])
+    return decide(
+        ok,
+        f"{len(rows)} of {len(rows)}" if ok else "some differ",
+        note=f"at a crossing a generic ray would say {ray['ray']:g} for u₁u₂; λ is {ray['lam']:g}, m = {ray['m']}",
+    )
+
+
+def reduced_rank(rows: Sequence[Row]) -> Verdict:
+    ok = all(r["symmetric"] and r["below"] and r["regular"] for r in rows)
+    eg = next(r for r in rows if r["shape"] == [4, 3, 4, 2])
+    return decide(
+        ok and (eg["lam"], eg["m"]) == (7, 2),
+        f"{len(rows)} shapes",
+        note="closed form: symmetric in inputs "
+        "and outputs, never above half the dimension, equal to it at full rank; (4, 3, 4) of rank 2 has 7, 2",
+    )
+
+
+def nu_table(rows: Sequence[Row]) -> Verdict:
+    worst = max(abs(one(rows, what="table", k=k)["nu"] - v) for k, v in NU.items())
+    return at_most(worst, 1e-4, "largest error over k = 1 … 10")
+
+
+def universal(rows: Sequence[Row]) -> Verdict:
+    found = some(rows, what="simulation")
+    worst = max(abs(r["nu"] - r["predicted"]) / abs(r["nu_stderr"]) for r in found)
+    tight = max(abs(r["nu_stderr"]) / r["predicted"] for r in found) < 0.06  # or any value would do
+    return decide(
+        worst < 4 and tight,
+        worst,
+        note="largest gap in standard errors, two coefficients",
+        facts={f"k = {k}": column(group, "nu") for k, group in groups(found, "k").items()},
+    )
+
+
+def losses(rows: Sequence[Row]) -> Verdict:
+    found = some(rows, what="simulation")
+    general = max(abs(r["general"] - r["lam"]) / r["general_stderr"] for r in found)
+    training = max(abs(r["training"] - r["lam"] + 2 * r["predicted"]) / r["training_stderr"] for r in found)
+    worst = max(general, training)
+    tight = max(abs(r[k]) for r in found for k in ("general_stderr", "training_stderr")) < 0.04
+    note = "n(E[G] − S) against λ and n(E[T] − S) against λ − 2ν, largest gap in standard errors at n = 1000"
+    return decide(0 <= worst < 4.5 and tight, worst, note=note)
+
+
+def prior(rows: Sequence[Row]) -> Verdict:
+    worst = max(abs(one(rows, what="prior", h=h)["nu"] - v) for h, v in SHIFT.items())
+    ok = all(one(rows, what="prior", h=h)["lam"] == (h + 1) / 4 for h in SHIFT)
+    return decide(ok and worst <= 1e-4, worst, note="ν(2) under priors |u|^h, h = 0 … 3; λ = (h+1)/4")
+
+
+def volume(rows: Sequence[Row]) -> Verdict:
+    scans, tied, high = (some(rows, what=what) for what in ("scan", "tied", "high curvature"))
+    off = largest_gap(scans, "lam")[0]
+    return decide(
+        off < 0.03
+        and all(r["m"] == r["m_predicted"] for r in scans)
+        and all(abs(r["measured"] - r["predicted"]) < 4 * r["stderr"] for r in tied)
+        and largest_gap(high, "fisher", relative=True)[0] < 0.05,
+        off,
+        note="largest error of λ from the volume of {K < ε}",
+        facts={
+            **{f"λ and m of {r['model']}": [r["lam"], r["m"]] for r in scans},
+            "high-curvature volumes": column(high, "fisher"),
+            "predicted": column(high, "predicted"),
+        },
+    )
+
+
+def closed_forms(rows: Sequence[Row]) -> Verdict:
+    worst = largest_gap(some(rows, what="mean map"), relative=True)[0]
+    return decide(worst < 1e-8, worst, note="−1/(k² t^{2(k−1)} (1+t²)²), k = 2, 3, 4")
+
+
+def flat_verdict(rows: Sequence[Row]) -> Verdict:
+    value = one(rows, what="flat")["measured"]
+    note = "the mean map (t², w(1+t)) meets the hypotheses and is flat: t^{−2(k−1)} is an upper order that some attain"
+    return corrected(False, abs(value) <= 1e-8, value, note, otherwise="the mean map (t², w(1+t)) is not flat")
+
+
+def mixture_curvature(rows: Sequence[Row]) -> Verdict:
+    worst = largest_gap(rows, relative=True)[0]
+    return corrected(
+        False,
+        worst <= 0.01,
+        worst,
+        "in the (split, mean) plane the curvature is finite at every weight, 1 − 3/(8w(1−w)); only the (split, weight) "
+        "plane blows up as −1/(w(1−w)s²)",
+        otherwise="the curvatures are not as derived",
+        facts={f"w = {r['weight']}": r["measured"] for r in rows if r["plane"] == "mean"},
+    )
+
+
+def pole(rows: Sequence[Row]) -> Verdict:
+    worst = largest_gap(rows, relative=True)[0]
+    return corrected(
+        False,
+        worst < 0.01,
+        ", ".join(f"w={r['weight']}: {r['measured']:.2f}" for r in rows) if worst < 0.01 else worst,
+        "F₄/C₆ is not smooth in the weight: C₆ vanishes at (2−√2)/4 ≈ 0.146",
+        otherwise="F₄/C₆ is not as derived",
+        facts={f"w = {r['weight']}": r["measured"] for r in rows},
+    )
+
+
+def parity(rows: Sequence[Row]) -> Verdict:
+    one_, two, three = (one(rows, what="table", k=k) for k in (1, 2, 3))
+    off = max(abs(one_["frozen"] - 0.5), abs(three["frozen"] - 1 / 6), abs(two["frozen"] - two["free"]))
+    right = off <= 1e-6 and abs(one_["free"] - one_["frozen"]) >= 0.1
+    return corrected(
+        False,
+        right,
+        one_["frozen"] if right else off,
+        "at Z = 0 the variance is λ for odd k; the printed formula is that of even k",
+        otherwise="the variance at Z = 0 is not λ for odd k and the printed one for even k",
+        facts={f"k = {r['k']}, printed": [r["frozen"], r["free"]] for r in (one_, three)},
+    )
+
+
+def temperature(rows: Sequence[Row]) -> Verdict:
+    worst = max(abs(one(rows, what="temperature", k=k, beta=b)["nu"] - v) for (k, b), v in HOT.items())
+    flat = max(abs(one(rows, what="temperature", k=1, beta=b)["nu"] - 0.5) for b in (0.1, 10.0))
+    right = worst <= 1e-4 and flat <= 1e-4
+    second = {r["beta"]: r["nu"] for r in some(rows, what="temperature", k=2)}
+    return corrected(
+        False,
+        right,
+        ", ".join(f"β={b:g}: {v:.4f}" for b, v in second.items()) if right else worst,
+        "ν(2) depends on the temperature; only ν(1) = ½ does not",
+        otherwise="ν by temperature is not as derived",
+    )
+
+
+def trajectory(rows: Sequence[Row]) -> Verdict:
+    mean = {q: float(np.mean(column(rows, "decaying", deficit=q))) for q in (1, 2, 3, 4)}
+    whole = sum(column(rows, "integer")) / max(1, sum(column(rows, "decaying")))
+    values = list(mean.values())
+    return decide(
+        values == sorted(values) and values[-1] > values[0] and whole < 0.5,
+        ", ".join(f"deficit {q}: {v:.1f}" for q, v in mean.items()),
+        note="decaying eigenvalues along learned trajectories, three starts each: no integer bands, the rank is read "
+        "and not the order",
+        facts={"share with exponent 2": whole},
+    )
+
+
+def boundary(rows: Sequence[Row]) -> Verdict:
+    slopes = column(rows, "smallest")
+    falling = all(a - b > 0.1 for a, b in itertools.pairwise(slopes))
+    still = max(column(rows, "moved")) == 0.0  # K along ∂μ2 at w = 0
+    return decide(
+        falling and still and slopes[-1] < 1.75,
+        ", ".join(f"{s:.2f}" for s in slopes),
+        note="exponent of λ_min in the weight at distances 1, 2, 3: not an order, it changes with the distance, and K "
+        "is zero along ∂μ₂; that of κ is near −2 by coincidence",
+        facts={"that of κ": column(rows, "condition")},
+    )
+
+
+def orders(rows: Sequence[Row]) -> Plot:
+    """One model per order: the directional Fisher, and dashed the slope 2(k − 1)."""
+    first = {r["order"]: r for r in reversed(rows)}
+    series = []
+    for tone, (k, r) in enumerate(sorted(first.items())):
+        t, f = np.array(r["ts"]), np.array(r["fisher"])
+        line = f[-1] * (t / t[-1]) ** (2 * (k - 1))
+        series += [
+            Series(f"{r['model']}: k = {k}", r["ts"], r["fisher"], tone=tone),
+            Series(f"{r['model']}: k = {k}", r["ts"], line.tolist(), line=True, dashed=True, tone=tone),
+        ]
+    return Plot("t", "directional Fisher; dashed t^{2(k − 1)}", series, log_x=True, log_y=True)
+
+
+def spectrum(rows: Sequence[Row]) -> Plot:
+    """The reduced-rank spectrum over t, coloured by class, and a family with a tangential eigenvalue."""
+    tones = {"transversal": 1, "tangential": 2, "constant": 0, "unclear": 7}
+    shown = [some(rows, what="partition")[0], some(rows, what="family")[0]]
+    return Plot(
+        "t",
+        "eigenvalues of the Fisher matrix",
+        [
+            Series(label, r["ts"], values, line=True, tone=tones[label])
+            for r in shown
+            for label, values in r["spectrum"]
+            if label in tones
+        ],
+        log_x=True,
+        log_y=True,
+    )

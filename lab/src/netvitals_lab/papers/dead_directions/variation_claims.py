@@ -1,0 +1,208 @@
+"""Claims on Table 13: what keeps the canonical path, and the rate that is read along it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from netvitals_lab import Claim, Expected, Plot, Row, Series, Verdict, decide, not_run
+from netvitals_lab.engine.judges import groups, matches, some
+from netvitals_lab.papers.dead_directions import learning_claims
+from netvitals_lab.papers.dead_directions._judging import SLOPE, claim
+from netvitals_lab.papers.dead_directions.variations import NAME
+
+KEPT = ("sgd", "momentum", "muon", "shampoo")
+LOST = ("adam", "adamw")
+
+
+def _slopes(rows: Sequence[Row], against: str = "predicted") -> tuple[float, dict[str, str], int]:
+    """Largest gap of a slope, the means in words, and runs without one."""
+    gap, words, silent = 0.0, {}, 0
+    for (axis, level), part in groups(rows, "axis", "level").items():
+        read = [r for r in part if r["slope"] is not None]
+        silent += len(part) - len(read)
+        if read:
+            gap = max(gap, *(abs(r["slope"] - r[against]) for r in read))
+            mean, wanted = (float(np.mean([r[k] for r in read])) for k in ("slope", against))
+            spread = float(np.std([r["slope"] for r in read]))
+            words[f"{axis} {level}"] = f"{mean:.4f} ± {spread:.4f} ({wanted:.4f}), {len(read)} of {len(part)}"
+    return gap, words, silent
+
+
+def _linear(rows: Sequence[Row]) -> Verdict:
+    gap, words, silent = _slopes(rows)
+    note = "largest gap of a slope to 2(L − 1), every seed; (predicted) behind each mean"
+    return decide(gap < SLOPE and silent == 0, gap, note=note, facts=words)
+
+
+def _sampled(rows: Sequence[Row]) -> Verdict:
+    gap, words, silent = _slopes(rows)
+    note = "largest gap of a slope on inputs that are not white, every seed"
+    return decide(gap < SLOPE and silent == 0, gap, note=note, facts=words)
+
+
+def _adam(rows: Sequence[Row]) -> Verdict:
+    left = {name: [r["left"] for r in some(rows, level=name)] for name in (*LOST, "sgd", "momentum")}
+    facts: dict[str, object] = {f"{n}: left the canonical path": f"{sum(v)} of {len(v)}" for n, v in left.items()}
+    facts["decades of t before, adam"] = float(np.mean([r["span"] for r in some(rows, level="adam")]))
+    share = min(sum(v) / len(v) for n, v in left.items() if n in LOST)
+    ok = share == 1 and not any(any(v) for n, v in left.items() if n not in LOST)
+    return decide(ok, share, note="smallest share of seeds in which Adam or AdamW leaves the path", facts=facts)
+
+
+def _smooth(rows: Sequence[Row]) -> Verdict:
+    gap, words, silent = _slopes(some(rows, level="tanh"))
+    words |= _slopes(some(rows, level="gelu"))[1]
+    words["t at the end, gelu"] = f"{np.mean([r['t'] for r in some(rows, level='gelu')]):.2f}"
+    note = (
+        "largest gap of tanh's slope to 2(L − 1); GELU's derivative of ½ slows t down, and its slope is not asymptotic"
+    )
+    return decide(gap < SLOPE and silent == 0, gap, note=note, facts=words)
+
+
+def _partly(rows: Sequence[Row]) -> Verdict:
+    left = [r["left"] for r in rows]
+    gap, words, silent = _slopes(rows)
+    facts = {**words, "seeds that leave the canonical path": f"{sum(left)} of {len(left)}", "without a slope": silent}
+    note = "largest gap of K-FAC's slope to 2(L − 1), read before its layers differ by 5 %"
+    return decide(all(left) and SLOPE < gap < 0.5, gap, note=note, facts=facts)
+
+
+def _leave(rows: Sequence[Row]) -> Verdict:
+    spans = {f"{a} {b}": [r["span"] for r in part] for (a, b), part in groups(rows, "axis", "level").items()}
+    share = min(sum(r["left"] for r in part) / len(part) for part in groups(rows, "axis", "level").values())
+    most = max(max(v) for v in spans.values())
+    facts: dict[str, object] = {f"{k}: decades of t before": float(np.mean(v)) for k, v in spans.items()}
+    facts["smallest share of seeds that leave"] = share
+    return decide(share == 1 and most < 0.1, most, note="most decades of t on the canonical path", facts=facts)
+
+
+def _skips(rows: Sequence[Row]) -> Verdict:
+    gap, words, silent = _slopes(rows)
+    return decide(
+        gap < SLOPE and silent == 0, gap, note="largest gap to rate 0 with a skip over each layer", facts=words
+    )
+
+
+def _mixers(rows: Sequence[Row]) -> Verdict:
+    if min(r["accuracy"] for r in rows) < 0.5:
+        return not_run("the mixers have hardly learned: run it at a larger scale")
+    found = learning_claims._mixers(rows)
+    return decide(
+        found.status == "holds", found.measured, note=found.note, facts={"seeds": len({r["seed"] for r in rows})}
+    )
+
+
+def _addition(rows: Sequence[Row]) -> Verdict:
+    found = [learning_claims._addition(run) for run in groups(rows, "seed").values()]
+    least = min(float(v.measured) for v in found)  # type: ignore[arg-type]
+    note = f"smallest spread of the local exponents over seeds: no asymptote; {found[0].note}"
+    return decide(all(v.status == "holds" for v in found), least, note=note)
+
+
+def _picture(rows: Sequence[Row]) -> Plot:
+    read = [r for r in rows if r["slope"] is not None]
+    axes = dict.fromkeys(r["axis"] for r in read)
+    series = [
+        Series(a, [r["predicted"] for r in some(read, axis=a)], [r["slope"] for r in some(read, axis=a)]) for a in axes
+    ]
+    return Plot("predicted exponent of G of the first layer", "slope along the trajectory", series)
+
+
+WHERE = "Table 13, App. B.4"
+_bridge = lambda axis, level=None: matches(check="bridge", axis=axis, **({} if level is None else {"level": level}))
+_whole_linear = lambda c: (
+    _bridge(("canonical", "depth", "start"))(c) or _bridge("optimizer", ("momentum", "muon", "shampoo"))(c)
+)
+_bends = lambda c: (
+    _bridge(("norm", "loss"))(c) or _bridge("activation", "relu")(c) or _bridge("residual", "per-block")(c)
+)
+
+CLAIMS: tuple[Claim, ...] = (
+    claim(
+        NAME,
+        "X24-linear",
+        "linear chains from the canonical start keep 2(L − 1) to depth 32, at three scales of the start, under SGD "
+        "with and without momentum, Muon and Shampoo",
+        Expected(direction="within 0.05"),
+        _linear,
+        WHERE,
+        _whole_linear,
+        plot=_picture,
+        choices=("width 8, depth 3, start 0.3 and the rates are ours: the paper's are lost",),
+    ),
+    claim(
+        NAME,
+        "X24-sampled",
+        "they keep it on sampled inputs too, whose live and dead channels are correlated",
+        Expected(direction="within 0.05"),
+        _sampled,
+        WHERE,
+        _bridge("sampled inputs", KEPT),
+    ),
+    claim(
+        NAME,
+        "X24-adam",
+        "Adam is not equivariant: on sampled inputs it leaves the canonical path, and SGD does not",
+        Expected(direction="every seed"),
+        _adam,
+        "Table 13, §12",
+        _bridge("sampled inputs"),
+    ),
+    claim(
+        NAME,
+        "X24-smooth",
+        "a smooth activation keeps 2(L − 1) as long as the trajectory is canonical and t small",
+        Expected(direction="within 0.05"),
+        _smooth,
+        WHERE,
+        _bridge("activation", ("tanh", "gelu")),
+    ),
+    claim(
+        NAME,
+        "X24-k-fac",
+        "K-FAC is equivariant in part: its layers part from one another, and the slope is near 2(L − 1) until then",
+        Expected(direction="between 0.05 and 0.5"),
+        _partly,
+        "§12",
+        lambda c: _bridge("optimizer", "k-fac")(c) or _bridge("sampled inputs", "k-fac")(c),
+    ),
+    claim(
+        NAME,
+        "X24-leaves",
+        "with ReLU, norms, cross-entropy or a skip over a block a learned trajectory leaves the canonical path at "
+        "once, so that no rate can be read along it",
+        Expected(direction="below a tenth of a decade"),
+        _leave,
+        "beyond the paper: §12 makes alignment a condition, and says not where it fails",
+        _bends,
+    ),
+    claim(
+        NAME,
+        "X24-skips",
+        "with a skip over each layer the rate is 0",
+        Expected(value=0.0),
+        _skips,
+        WHERE,
+        _bridge("residual", "per-layer"),
+    ),
+    claim(
+        NAME,
+        "X24-mixers-sgd",
+        "mixers with skips and norms, under SGD and squared error, have rate 0 over depth",
+        Expected(direction="ratio of order one"),
+        _mixers,
+        "Table 13",
+        matches(check="regime", name=("gelu", "swiglu")),
+    ),
+    claim(
+        NAME,
+        "X24-addition-seeds",
+        "an MLP under Adam and cross-entropy on modular addition has no rate, only drift",
+        Expected(direction="no asymptote"),
+        _addition,
+        "Table 13, Remark 37",
+        matches(check="regime", name="modular addition"),
+    ),
+)

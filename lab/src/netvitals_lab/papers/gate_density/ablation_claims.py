@@ -1,0 +1,170 @@
+"""Claims C5 (norms) and C16 with E2, E17 (architectures, effective rank). Every pooling is told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from netvitals_lab import Claim, Expected, Row, Verdict, decide
+from netvitals_lab.engine.claim import PAIRS
+from netvitals_lab.engine.judges import matches
+from netvitals_lab.papers.gate_density import _pictures as pictures
+from netvitals_lab.papers.gate_density._reading import acts, changes, shrinkage, some, span, split, test
+from netvitals_lab.papers.gate_density._training import SMOOTH
+from netvitals_lab.papers.gate_density.ablations import norm_of
+
+NORMS, ARCHITECTURES = "gate-density-norms", "gate-density-architectures"
+POOLINGS = ("element", "site", "channel")
+RANKS = ("rank_entropy", "rank_stable", "rank_participation")
+
+
+def _norms(rows: Sequence[Row]) -> Verdict:
+    facts, same, total = [], 0, 0
+    for network in dict.fromkeys(r["network"] for r in rows):
+        for norm in dict.fromkeys(r["norm"] for r in rows):
+            runs = some(rows, network=network, norm=norm)
+            for pooling in POOLINGS if "mlp" not in network else POOLINGS[:1]:
+                ok, text = split(runs, 0.01, pooling)
+                facts.append(f"{network}, {norm}, by {pooling}: {text}; σ {span(shrinkage(runs), '+.0%')}")
+                if norm == "group":
+                    same, total = same + ok, total + 1
+    return decide(
+        same == total,
+        f"{same} of {total}",
+        note="networks and poolings in which GroupNorm shows the split in every seed, θ = .01; " + ". ".join(facts),
+    )
+
+
+def _smooth(rows: Sequence[Row]) -> Verdict:
+    """Smooth activations everywhere; ReLU by family."""
+    facts, good, total = [], 0, 0
+    falls: dict[bool, list[float]] = {True: [], False: []}
+    for network in dict.fromkeys(r["network"] for r in rows):
+        runs = some(rows, network=network)
+        for act in acts(runs):
+            values = {p: changes(some(runs, act=act), 0.01, p) for p in POOLINGS}
+            if act in SMOOTH:
+                good, total = good + sum(v > 0 for v in values["element"]), total + len(values["element"])
+            else:
+                falls[network in _convolutional(rows)] += values["element"]
+            facts.append(
+                f"{network}, {act} " + ", ".join(f"{p} {span([100 * v for v in vs])}" for p, vs in values.items())
+            )
+    down, up = (sum(v < 0 for v in falls[k]) for k in (True, False))
+    ranks = _rank_signs(rows)
+    ok = good == total and down == len(falls[True]) and up < len(falls[False]) and ranks[True] == 1 > ranks[False]
+    return decide(
+        ok,
+        f"smooth {good} of {total} up; ReLU {down} of {len(falls[True])} down in convolutional networks, "
+        f"{up} of {len(falls[False])} in the others",
+        note=f"θ = .01, by element; effective rank rises in "
+        f"{ranks[True]:.0%} of convolutional runs and {ranks[False]:.0%} of the others. In points: " + "; ".join(facts),
+    )
+
+
+def _convolutional(rows: Sequence[Row]) -> set[str]:
+    return {n for n in {r["network"] for r in rows} if norm_of(n) == "batch"}
+
+
+def _rank_signs(rows: Sequence[Row], name: str = "rank_entropy") -> dict[bool, float]:
+    """Share of runs with a rising rank, for convolutional networks (True) and the others."""
+    inside = _convolutional(rows)
+    rising = {k: [r[f"{name} change"] > 0 for r in some(rows) if (r["network"] in inside) == k] for k in (True, False)}
+    return {k: float(np.mean(v)) if v else float("nan") for k, v in rising.items()}
+
+
+def _accuracy(rows: Sequence[Row]) -> Verdict:
+    """E2: density of ReLU falls while accuracy rises, in convolutional networks."""
+    runs = [r for r in some(rows, act="relu") if r["network"] in _convolutional(rows)]
+    by = {p: changes(runs, 0.01, p) for p in POOLINGS}
+    accuracy = [r["accuracy"] for r in runs]
+    counts = {p: sum(v < 0 for v in vs) for p, vs in by.items()}
+    nets = "; ".join(
+        f"{n} " + ", ".join(f"{p} {span([100 * v for v in changes(some(runs, network=n), 0.01, p)])}" for p in POOLINGS)
+        for n in dict.fromkeys(r["network"] for r in runs)
+    )
+    return decide(
+        counts["element"] == len(runs) and min(accuracy) > 0.5,
+        f"{counts['element']} of {len(runs)} fall",
+        note=f"by element ({test(by['element'])}); by site {counts['site']}, by channel {counts['channel']}; "
+        f"final accuracy {span(accuracy, '.3f')}. In points: {nets}",
+    )
+
+
+def _rank(rows: Sequence[Row]) -> Verdict:
+    """E17: no verdict on activations can rest on it."""
+    facts, signs = [], []
+    for network in dict.fromkeys(r["network"] for r in rows):
+        for act in acts(rows):
+            runs = some(rows, network=network, act=act)
+            signs += [r["rank_entropy change"] > 0 for r in runs]
+            facts.append(f"{network} {act} " + "/".join(f"{np.mean(shrinkage(runs, n)):+.0%}" for n in RANKS))
+    up = sum(signs)
+    return decide(
+        up == len(signs),
+        f"{up} of {len(signs)} rise",
+        note="effective rank of the centred penultimate "
+        "features, entropy/stable/participation, mean change: " + "; ".join(facts),
+    )
+
+
+_rank_picture = partial(
+    pictures.by_condition,
+    x="rank_entropy change",
+    y="D@0.01 element all change",
+    x_label="change of effective rank (entropy)",
+    y_label="change of density, θ = 0.01, by element",
+)
+
+CLAIMS = (
+    Claim(
+        id="gate-density/C5",
+        study=NORMS,
+        seeds=PAIRS,
+        statement="The split is the same under GroupNorm",
+        expected=Expected(direction="same signs"),
+        judge=_norms,
+        section="§4.2",
+        plot=partial(
+            pictures.by_condition,
+            x="D@0.01 channel all change",
+            y="D@0.1 channel all change",
+            x_label="change of density, θ = 0.01, by channel",
+            y_label="the same at θ = 0.10",
+        ),
+    ),
+    Claim(
+        id="gate-density/C16",
+        study=ARCHITECTURES,
+        seeds=PAIRS,
+        statement="The rise of smooth activations generalises to other architectures; the "
+        "decline of ReLU and the rise of rank belong to convolutional networks",
+        expected=Expected(direction="smooth up everywhere, ReLU down and rank up in convolutional networks only"),
+        judge=_smooth,
+        section="§7",
+        plot=partial(pictures.density_by_epoch, theta=0.01),
+    ),
+    Claim(
+        id="gate-density/E2",
+        study=ARCHITECTURES,
+        seeds=PAIRS,
+        statement="In convolutional ReLU networks density falls in every run while accuracy rises",
+        expected=Expected(direction="all fall"),
+        judge=_accuracy,
+        section="§4",
+        uses=matches(act="relu"),
+        plot=partial(pictures.density_by_epoch, theta=0.01, beside="accuracy"),
+    ),
+    Claim(
+        id="gate-density/E17",
+        study=ARCHITECTURES,
+        seeds=PAIRS,
+        statement="Effective rank rises in every condition",
+        expected=Expected(direction="all rise"),
+        judge=_rank,
+        section="§4",
+        plot=_rank_picture,
+    ),
+)

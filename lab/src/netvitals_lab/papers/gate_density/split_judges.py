@@ -1,0 +1,236 @@
+"""How runs decide the claims on the split: who falls, who rises, and what the law says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from netvitals.gates import trends as gate_trends
+from netvitals_lab import Row, Verdict, decide, erratum, fails, holds
+from netvitals_lab.engine.judges import groups
+from netvitals_lab.papers.gate_density._reading import (
+    COINCIDE,
+    acts,
+    changes,
+    errors,
+    poolings,
+    shrinkage,
+    some,
+    span,
+    split,
+    test,
+)
+from netvitals_lab.papers.gate_density._recorder import THETAS, key
+from netvitals_lab.papers.gate_density._training import SMOOTH, S
+from netvitals_lab.papers.gate_density.trajectories import PAPERS_ADAM
+
+AIM = 2.0  # points: median error of the predicted density of a site
+COLLAPSE, STEADY = -0.5, 0.15  # change of σ: fallen by more than half; as good as unchanged
+
+
+def split_verdict(rows: Sequence[Row]) -> Verdict:
+    """C4 over everything at once; where poolings disagree the paper's statement needs one to be named."""
+    runs = some(rows, optimizer="sgd")
+    found = {(p, k): [split(runs, t, p, k) for t in (0.01, 0.1)] for p, k in poolings(runs)}
+    good = [named(p, k) for (p, k), both in found.items() if all(ok for ok, _ in both)]
+    bad = [named(p, k) for (p, k), both in found.items() if not all(ok for ok, _ in both)]
+    whole = {p: all(ok for ok, _ in found[p, "all"]) for p in ("element", "site", "channel")}
+    facts = "; ".join(f"by {p}, θ = .01: {found[p, 'all'][0][1]}" for p in whole)
+    tail = f"; θ = .10 by element: {found['element', 'all'][1][1]}"
+    if all(whole.values()):
+        return holds("all poolings", note=facts + tail + (f"; not for {', '.join(bad)}" if bad else ""))
+    if good:
+        return erratum(
+            ", ".join(good),
+            note=f"ReLU falls and the smooth ones rise in every seed and at both "
+            f"thresholds only there, and not by {', '.join(bad)}. " + facts + tail,
+        )
+    return fails("no pooling", note=facts + tail)
+
+
+def pooled(rows: Sequence[Row], pooling: str, kind: str) -> Verdict:
+    runs = some(rows, optimizer="sgd")
+    facts = {t: split(runs, t, pooling, kind) for t in (0.01, 0.1)}
+    ok = all(good for good, _ in facts.values())
+    return decide(
+        ok, "splits" if ok else "does not split", note="; ".join(f"θ = {t:g}: {text}" for t, (_, text) in facts.items())
+    )
+
+
+def named(pooling: str, kind: str) -> str:
+    return f"{pooling} pooling" + ("" if kind == "all" else f" of {kind} sites")
+
+
+def perceptron_split(rows: Sequence[Row]) -> Verdict:
+    runs = some(rows, optimizer="sgd")
+    facts = {t: split(runs, t, "element") for t in (0.01, 0.1)}
+    first = all(v < 0 for v in changes(some(runs, act="relu"), 0.01)) and all(
+        r[f"{key(0.1)} change since epoch 0"] > 0 for r in runs if r["act"] in SMOOTH
+    )
+    ok = all(good for good, _ in facts.values())
+    return decide(
+        ok,
+        "splits" if ok else "does not split",
+        note="; ".join(f"θ = {t:g}: {text}" for t, (_, text) in facts.items())
+        + f"; {COINCIDE}; counted since the end of the first "
+        f"epoch, the smooth ones {'rise as well' if first else 'do not all rise'} at θ = .10",
+    )
+
+
+def thresholds(rows: Sequence[Row]) -> Verdict:
+    """C6: the sign at θ against the sign at 0.01 in the same run, under each pooling."""
+    runs = some(rows, optimizer="sgd")
+    facts, worst = [], 0
+    for pooling, kind in poolings(runs):
+        flips = [
+            (r["act"], t)
+            for r in runs
+            for t in THETAS
+            if r[f"{key(t, pooling, kind)} change"] * r[f"{key(0.01, pooling, kind)} change"] < 0
+        ]
+        worst = max(worst, len(flips)) if kind == "all" else worst
+        where = ", ".join(dict.fromkeys(f"{a} at {t:g}" for a, t in flips))
+        facts.append(f"{named(pooling, kind)} {len(flips)}" + (f" ({where})" if where else ""))
+    return decide(
+        worst == 0,
+        float(worst),
+        note=f"sign flips among {len(runs) * len(THETAS)} checks, the worst pooling over all sites; {'; '.join(facts)}",
+    )
+
+
+def magnitudes(rows: Sequence[Row]) -> Verdict:
+    """E5: small rise at 0.01, large at 0.10, and a mean gate that falls for all."""
+    runs = some(rows, optimizer="sgd")
+    smooth = [r for r in runs if r["act"] in SMOOTH]
+    low, high = (100 * float(np.mean(changes(smooth, t))) for t in (0.01, 0.1))
+    mean = {a: float(np.mean(shrinkage(some(runs, act=a), "gate_mean"))) for a in acts(runs)}
+    return decide(
+        0 < low < high and all(v < 0 for v in mean.values()),
+        f"{low:+.2f} and {high:+.2f} points",
+        note="smooth activations at θ = .01 and .10, by element; mean gate "
+        + ", ".join(f"{a} {v:+.1%}" for a, v in mean.items()),
+    )
+
+
+def collapse(rows: Sequence[Row]) -> Verdict:
+    sgd, adamw = some(rows, optimizer="sgd"), [r for r in rows if r["quantity"] == "run" and r["optimizer"] == "adamw"]
+    sigma, gamma = shrinkage(sgd), shrinkage(sgd, "gamma")
+    steady = sum(monotone(rows, r) for r in sgd)
+    facts = (
+        f"SGD at S = {S}: σ {span(sigma, '+.0%')}, |γ| {span(gamma, '+.0%')} ({test(gamma)}), falling from epoch "
+        f"to epoch without exception in {steady} of {len(sgd)} runs"
+    )
+    ok = max(sigma) < COLLAPSE and max(gamma) < COLLAPSE
+    quiet = [r for r in adamw if r["S"] < 0.01]
+    if quiet:
+        ok &= max(map(abs, shrinkage(quiet))) < STEADY
+        facts += f"; AdamW at S = {PAPERS_ADAM:g}: σ {span(shrinkage(quiet), '+.1%')}"
+    return decide(ok, float(np.mean(sigma)), note=facts)
+
+
+def monotone(rows: Sequence[Row], run: Row) -> bool:
+    """Whether |γ| of a run only falls, as the paper says of all of its trajectories (E8)."""
+    mine = [
+        r
+        for r in rows
+        if r["quantity"] == "epoch" and all(r[k] == run[k] for k in ("act", "seed", "optimizer", "S", "data"))
+    ]
+    return all(b["gamma"] < a["gamma"] for a, b in pairwise(sorted(mine, key=lambda r: r["epoch"])))
+
+
+def channels(rows: Sequence[Row]) -> Verdict:
+    """C12 at θ = 0.10 for the smooth activations; ReLU stands in the note."""
+    runs = some(rows, optimizer="sgd")
+    smooth = [r for r in runs if r["act"] in SMOOTH]
+    raw, normal = ([r[f"positive {m}@0.1"] for r in smooth] for m in ("raw", "normalized"))
+    everywhere = gate_trends.cells([r["positive normalized@0.1"] for r in runs])
+    facts = "; ".join(
+        f"{a} raw {span([100 * r['positive raw@0.1'] for r in some(runs, act=a)], '.0f')} %, normalised "
+        f"{span([100 * r['positive normalized@0.1'] for r in some(runs, act=a)], '.0f')} %"
+        for a in acts(runs)
+    )
+    ok = all(n > r for n, r in zip(normal, raw)) and min(normal) > 0.5
+    return decide(
+        ok,
+        f"{100 * np.mean(raw):.0f} % raw, {100 * np.mean(normal):.0f} % normalised",
+        note=f"share of channels whose margin and density correlate positively over five epochs, θ = .10, "
+        f"smooth activations. By activation: {facts}. Normalised margin over all four: {everywhere}; "
+        f"{sum(r['constant@0.1'] for r in runs)} channels constant and left out",
+    )
+
+
+def transfer(rows: Sequence[Row]) -> Verdict:
+    """C13: nothing is refitted; μ(t) and σ(t) of AdamW go into the same margin."""
+    runs = some(rows, optimizer="adamw")
+    positive, agree = ([r[f"{what} normalized@0.1"] for r in runs] for what in ("positive", "agreement"))
+    cells, same = gate_trends.cells(positive), gate_trends.cells(agree)
+    union = [r["agreement interval_union@0.1"] for r in runs]
+    others = some(rows, optimizer="adam")
+    facts = "; ".join(
+        f"{a} {span([100 * r['agreement normalized@0.1'] for r in some(runs, act=a)], '.0f')} %" for a in acts(runs)
+    )
+    return decide(
+        same.failures == 0 and cells.failures == 0,
+        f"{same.successes} of {len(agree)} cells",
+        note=f"cells in which most channels' density moved as their margin did, θ = .10; {same}. By "
+        f"activation {facts}; correlation over five epochs positive for "
+        f"{span([100 * p for p in positive], '.0f')} % of channels ({cells}); with the interval-union law "
+        f"in the margin's place {span([100 * u for u in union], '.0f')} % agree; Adam "
+        f"{span([100 * r['agreement normalized@0.1'] for r in others], '.0f')} %",
+    )
+
+
+def optimizer(rows: Sequence[Row], name: str, falls: Sequence[str]) -> Verdict:
+    runs = some(rows, optimizer=name)
+    facts, right, total = [], 0, 0
+    for act in acts(runs):
+        values = changes(some(runs, act=act), 0.01)
+        good = sum(v < 0 if act in falls else v > 0 for v in values)
+        right, total = right + good, total + len(values)
+        facts.append(f"{act} {span([100 * v for v in values])}")
+    felt = span([r["realised S"] for r in runs], ".3g")
+    return decide(
+        right == total,
+        f"{right} of {total}",
+        note=f"runs with the paper's sign at θ = .01; "
+        f"{', '.join(facts)}; σ {span(shrinkage(runs), '+.0%')}, decay felt by the scales {felt}; {COINCIDE}",
+    )
+
+
+def law(rows: Sequence[Row]) -> Verdict:
+    """Beyond the paper: how near the interval-union law comes to the density of a site at the end."""
+    sites = [r for r in some(rows, "site", when="last") if r["optimizer"] == "sgd"]
+    median = lambda found, of="predicted": float(np.median(errors(found, of)))
+    low, high = ([r for r in sites if r["theta"] == t] for t in (0.01, 0.1))
+    smooth = [r for r in low if r["act"] in SMOOTH]
+    worst = max(median(low), median(high))
+    return decide(
+        worst <= AIM,
+        worst,
+        note="median |predicted − measured| in points at the end, the worse of two thresholds",
+        facts={
+            "sites": len(sites) // 2,
+            "θ = .01, .10": [median(low), median(high)],
+            **{f"{act} at θ = .10": median(group) for act, group in groups(high, "act").items()},
+            **{f"{kind} sites": median(group) for kind, group in groups(sites, "follows").items()},
+            "smooth activations at θ = .01: interval union, half line Φ(margin)": [
+                median(smooth),
+                median(smooth, "half_line"),
+            ],
+        },
+    )
+
+
+def declining_pooling(rows: Sequence[Row]) -> Verdict:
+    """Which pooling gives the paper's ReLU decline of about 13 points."""
+    runs = some(rows, optimizer="sgd", act="relu")
+    found = {named(p, k): [100 * v for v in changes(runs, 0.01, p, k)] for p, k in poolings(runs)}
+    down = [n for n, v in found.items() if max(v) < 0]
+    near = min(found, key=lambda n: abs(np.mean(found[n]) + 13))
+    return decide(
+        bool(down),
+        ", ".join(down) or "none",
+        note="; ".join(f"{n} {span(v)}" for n, v in found.items()) + f" points; nearest to −13: {near}",
+    )

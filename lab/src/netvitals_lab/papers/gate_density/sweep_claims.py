@@ -1,0 +1,273 @@
+"""Claims on thirteen activations: C6 beyond the four, C9 shared drift, C10 direction by margin, C14 dose, response."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+
+from netvitals import activations, stats
+from netvitals_lab import Claim, Expected, Plot, Row, Series, Verdict, decide, fails
+from netvitals_lab.engine.claim import PAIRS
+from netvitals_lab.engine.judges import matches
+from netvitals_lab.papers.gate_density import _pictures as pictures
+from netvitals_lab.papers.gate_density._reading import COINCIDE, acts, changes, some, span, test
+from netvitals_lab.papers.gate_density._recorder import key
+from netvitals_lab.papers.gate_density.sweep import LADDER, NINE, SOFTPLUS, THIRTEEN
+from netvitals_lab.papers.gate_density.trajectories import TEACHER
+
+STUDY = "gate-density-sweep"
+THETA = 0.1  # of the paper's tables of z_low
+# the paper's Table 4: μ after training and the direction it reports
+TABLE_4 = {
+    "relu": (-0.0458, -1),
+    "leaky_relu:0.01": (-0.0478, -1),
+    "softplus:50": (-0.0476, -1),
+    "softplus:20": (-0.0568, 1),
+    "softplus:10": (-0.0635, 1),
+    "softplus:5": (-0.0586, 1),
+    "gelu": (-0.0508, 1),
+    "silu": (-0.0413, 1),
+    "mish": (-0.0655, 1),
+}
+
+
+def _z_low(act: str, theta: float = THETA) -> float:
+    return activations.crossings(act, theta).z_low
+
+
+def _drift(rows: Sequence[Row]) -> Verdict:
+    runs = [r for r in some(rows) if r["act"] in NINE]
+    ends = {a: [r["mu last"] for r in some(runs, act=a)] for a in NINE}
+    means = {a: float(np.mean(v)) for a, v in ends.items()}
+    spread, reach = max(means.values()) - min(means.values()), max(map(_z_low, NINE)) - min(map(_z_low, NINE))
+    low = [_z_low(a) for a in NINE]
+    related = f"{stats.pearson(low, list(means.values()))}, {stats.spearman(low, list(means.values()))}"
+    varied = all(np.ptp(v) > 0 for v in ends.values())
+    anova = str(stats.anova(*ends.values())) if varied else "no spread within groups"
+    down = sum(m < 0 for m in means.values())
+    return decide(
+        down == len(NINE) and spread < 0.1 * reach,
+        f"{down} of {len(NINE)} negative",
+        note=f"pooled mean of the inputs at the end, by element: {span(list(means.values()), '+.4f')}, "
+        f"spread {spread:.4f} against {reach:.3f} of z_low; {anova}; with z_low {related}; "
+        + ", ".join(f"{a} {m:+.4f}" for a, m in means.items()),
+    )
+
+
+def _direction(rows: Sequence[Row]) -> Verdict:
+    table = sum(np.sign(mu - _z_low(a)) == way for a, (mu, way) in TABLE_4.items())
+    runs = [r for r in some(rows) if r["act"] in NINE]
+    facts, right = [], 0
+    for act in NINE:
+        mine = some(runs, act=act)
+        margin = float(np.mean([r["mu last"] for r in mine])) - _z_low(act)
+        change = float(np.mean(changes(mine, THETA)))
+        good = margin * change > 0
+        right += good
+        facts.append(f"{act} {margin:+.3f} {'and' if good else 'but'} {100 * change:+.2f}")
+    shaky = min(NINE, key=lambda a: abs(np.mean([r["mu last"] for r in some(runs, act=a)]) - _z_low(a)))
+    return decide(
+        right == len(NINE),
+        f"{right} of {len(NINE)}",
+        note=f"population margin μ − z_low and change in "
+        f"points, θ = .10, {COINCIDE}: {'; '.join(facts)}. Smallest margin: {shaky}. The paper's own table "
+        f"gives {table} of {len(TABLE_4)}",
+    )
+
+
+def _dose(rows: Sequence[Row]) -> Verdict:
+    runs = [r for r in some(rows) if r["act"] in THIRTEEN and r["act"] != "prelu"]
+    trend = [r for r in runs if r[f"{key(THETA)} rho"] is not None]
+    index, rho, size = ([r[name] for r in trend] for name in ("variance", f"{key(THETA)} rho", f"{key(THETA)} change"))
+    seeds, amount = stats.spearman(index, rho), stats.spearman(index, size)
+    by = {a: [r for r in trend if r["act"] == a] for a in acts(trend)}
+    means = np.array(
+        [
+            [np.mean([r[n] for r in rs]) for n in ("variance", f"{key(THETA)} rho", f"{key(THETA)} change")]
+            for rs in by.values()
+        ]
+    )
+    whole = stats.spearman(means[:, 0], means[:, 1])
+    interval = stats.bootstrap(
+        np.column_stack([index, size]),
+        lambda m: _rank(m[:, 0], m[:, 1]),
+        method="percentile",
+        resamples=500,
+        groups=[r["act"] for r in trend],
+    )
+    learned = [r for r in some(rows) if r["act"] == "prelu"]
+    return decide(
+        seeds.value < 0 and whole.value < 0,
+        seeds.value,
+        note=f"index Var f' against trend, θ = .10, over "
+        f"seeds: {seeds}; over conditions: {whole}; against the change itself: {amount}, bootstrap over "
+        f"conditions {interval.low:+.2f} to {interval.high:+.2f}. PReLU left out: index "
+        f"{span([r['variance'] for r in learned], '.3f')} (slope 0.25 opens every gate at θ ≤ .10, so its "
+        "density cannot rise)",
+    )
+
+
+def _rank(x: np.ndarray, y: np.ndarray) -> float:
+    return stats.spearman(x, y).value if np.ptp(x) > 0 and np.ptp(y) > 0 else 0.0
+
+
+def _transition(rows: Sequence[Row]) -> Verdict:
+    """β at which the change of density turns, between neighbours of the ladder, against ln((1−θ)/θ)/|μ|."""
+    facts, ok = [], True
+    for theta in (0.01, THETA):
+        stiff = sorted(
+            (
+                (
+                    float(a.split(":")[1]),
+                    np.mean(changes(some(rows, act=a), theta)),
+                    np.mean([r["mu last"] for r in some(rows, act=a)]),
+                )
+                for a in (*SOFTPLUS, *LADDER)
+            ),
+            reverse=True,
+        )
+        turn = next(((a, b) for a, b in pairwise(stiff) if a[1] < 0 < b[1]), None)
+        ladder = ", ".join(f"{b:g}: {100 * d:+.2f}" for b, d, _ in stiff)
+        mu = float(np.mean([m for *_, m in stiff]))
+        expected = math.log((1 - theta) / theta) / -mu if mu < 0 else math.inf
+        within = turn is not None and turn[1][0] <= expected <= turn[0][0]
+        ok &= within or (turn is None and expected > stiff[0][0])
+        facts.append(
+            f"θ = {theta:g}: "
+            + (f"turns between β = {turn[0][0]:g} and {turn[1][0]:g}" if turn else "no turn on the ladder")
+            + ", predicted "
+            + (f"{expected:.0f} at μ = {mu:+.3f}" if mu < 0 else f"none, for μ = {mu:+.3f} is not negative")
+            + f" (change in points by β {ladder})"
+        )
+    return decide(ok, "as predicted" if ok else "elsewhere", note="; ".join(facts))
+
+
+def _stiff_threshold(rows: Sequence[Row]) -> Verdict:
+    runs = some(rows, act="softplus:50")
+    low, high = (changes(runs, t) for t in (0.01, THETA))
+    flips = sum(a * b < 0 for a, b in zip(low, high))
+    note = (
+        f"softplus:50 changes by {span([100 * v for v in low])} points at θ = .01 and "
+        f"{span([100 * v for v in high])} at .10; the Gaussian law gives a rise at .01 and a fall at .10 for μ = "
+        f"−.05 and a σ that shrinks to a third; here μ ends at {span([r['mu last'] for r in runs], '+.3f')}"
+    )
+    return (
+        decide(flips == 0, f"{flips} of {len(runs)} runs flip", note=note)
+        if flips == 0
+        else fails(f"{flips} of {len(runs)} runs flip", note=note)
+    )
+
+
+def _family(rows: Sequence[Row]) -> Verdict:
+    """E6: trend by z_low; the sign changes inside the softplus family."""
+    rho = {a: [r[f"{key(THETA)} rho"] for r in some(rows, act=a) if r[f"{key(THETA)} rho"] is not None] for a in NINE}
+    down = [a for a in NINE if rho[a] and max(rho[a]) < 0]
+    up = [a for a in NINE if rho[a] and min(rho[a]) > 0]
+    expected_down = {a for a, (_, way) in TABLE_4.items() if way < 0}
+    facts = ", ".join(f"{a} ({_z_low(a):+.3f}) {span(v)}" for a, v in rho.items() if v)
+    sizes = [c for a in NINE if a not in expected_down for c in changes(some(rows, act=a), THETA)]
+    return decide(
+        set(down) == expected_down and len(up) == len(NINE) - len(down),
+        f"{len(up)} rise, {len(down)} fall",
+        note=f"ρ of density with the epoch, θ = .10, (z_low): {facts}; the rising ones displaced "
+        f"{span([100 * c for c in sizes])} points, {test(sizes)}",
+    )
+
+
+def _drawn(rows: Sequence[Row]) -> Plot:
+    runs = [r for r in some(rows) if r["act"] in NINE]
+    pairs = [(r["act"], _z_low(r["act"]), r["mu last"]) for r in runs]
+    ends = [min(p[1] for p in pairs), 0.0]
+    return Plot(
+        "z_low at θ = 0.10",
+        "pooled mean of the inputs at the end",
+        [
+            *(Series(a, [z for b, z, _ in pairs if b == a], [m for b, _, m in pairs if b == a]) for a in NINE),
+            Series("μ = z_low", ends, ends, line=True, dashed=True),
+        ],
+    )
+
+
+def _claims(name: str) -> Iterator[Claim]:
+    data, tag, where = (TEACHER, "", "teacher") if name == "teacher" else ("digits", "-digits", "digits")
+    mine = matches(data=data)
+    index = partial(
+        pictures.by_condition,
+        x="variance",
+        y=f"{key(THETA)} change",
+        x_label="Var f' at initialisation",
+        y_label="change of density, θ = 0.10",
+    )
+    yield Claim(
+        id=f"gate-density/C9{tag}",
+        study=STUDY,
+        seeds=PAIRS,
+        statement=f"Means drift negative, nearly alike for nine activations ({where})",
+        expected=Expected(direction="9 negative, spread small against z_low"),
+        judge=_drift,
+        section="§5.1, Table 4",
+        uses=mine,
+        plot=_drawn,
+    )
+    yield Claim(
+        id=f"gate-density/C10{tag}",
+        study=STUDY,
+        seeds=PAIRS,
+        statement=f"The sign of μ − z_low gives the direction for nine activations ({where})",
+        expected=Expected(direction="9 of 9"),
+        judge=_direction,
+        section="Table 4",
+        uses=mine,
+        plot=_drawn,
+    )
+    yield Claim(
+        id=f"gate-density/E6{tag}",
+        study=STUDY,
+        seeds=PAIRS,
+        statement=f"ReLU, leaky ReLU and Softplus 50 decline, Softplus 20 and all smoother ones rise ({where})",
+        expected=Expected(direction="6 rise, 3 fall"),
+        judge=_family,
+        section="Table 3",
+        uses=mine,
+    )
+    yield Claim(
+        id=f"gate-density/C14{tag}",
+        study=STUDY,
+        seeds=PAIRS,
+        statement=f"The smoother the activation, the more density rises: Var f' and trend "
+        f"correlate negatively ({where})",
+        expected=Expected(-0.71, tolerance=0.71),
+        judge=_dose,
+        section="§6",
+        uses=mine,
+        plot=index,
+    )
+    yield Claim(
+        id=f"gate-density/C6-softplus{tag}",
+        study=STUDY,
+        seeds=PAIRS,
+        statement=f"The sign does not depend on the threshold, for Softplus 50 either ({where})",
+        expected=Expected(direction="no flip"),
+        judge=_stiff_threshold,
+        section="§4.3 says it of four activations; Softplus is ours",
+        uses=mine,
+        ours=True,
+        effect="change of density at θ = .01 and at .10",
+    )
+    yield Claim(
+        id=f"gate-density/X-transition{tag}",
+        study=STUDY,
+        seeds=PAIRS,
+        statement=f"Beyond the paper: inside softplus the trend turns at β* = ln((1−θ)/θ)/|μ| ({where})",
+        expected=Expected(direction="between the neighbours of β* on the ladder"),
+        judge=_transition,
+        uses=mine,
+        ours=True,
+    )
+
+
+CLAIMS = (*_claims("teacher"), *_claims("digits"))

@@ -1,0 +1,301 @@
+"""How reconstructions decide the claims on stiffness and methods, in one set-up; all of them are asked in each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from netvitals import stats
+from netvitals_lab import Plot, Row, Series, Verdict, decide, not_run
+from netvitals_lab.engine.judges import column, groups, some
+from netvitals_lab.engine.verdict import Fact
+from netvitals_lab.papers.gate_density import reconstruction as rec
+from netvitals_lab.papers.gate_density.setups import apart, everywhere
+from netvitals_lab.papers.gate_density.transition import BEST, SUCCESS, table
+
+TABLE_6 = {"adam": 0.947, "lbfgsb": 0.883, "momentum": 0.784, "nesterov": 0.754, "pgd": 0.787}
+LEVEL = 0.02  # a level of IoU counts as reproduced within this
+
+
+def value_at(rows: Sequence[Row], alpha: float, column: str = "iou", **where: Any) -> float:
+    alphas, values = table(rows, column, **where)
+    return float(values.mean(1)[list(alphas).index(alpha)])
+
+
+def seed_mean(row: Row) -> float:
+    return float(np.mean(row["iou"]))
+
+
+def by_stiffness(alphas: Iterable[float], values: Iterable[float]) -> dict[str, float]:
+    """Numbers by stiffness as facts of a verdict."""
+    return {f"α = {a:g}": float(v) for a, v in zip(alphas, values)}
+
+
+def best_at_20(rows: Sequence[Row]) -> Verdict:
+    iou = {m: value_at(rows, 20.0, check="methods", method=m) for m in BEST}
+    ranked = dict(sorted(iou.items(), key=lambda e: -e[1]))
+    gap = iou["adam"] - max(v for m, v in iou.items() if m != "adam")
+    ok = next(iter(ranked)) == "adam"
+    return decide(ok, gap, note="IoU of Adam over the next best at α = 20", facts=ranked)
+
+
+def levels_by_method(rows: Sequence[Row]) -> Verdict:
+    """The printed IoU at α = 20, method by method."""
+    iou = {m: value_at(rows, 20.0, check="methods", method=m) for m in BEST}
+    worst = max(abs(iou[m] - v) for m, v in TABLE_6.items())
+    facts: dict[str, Fact] = {f"{m}, paper": [iou[m], v] for m, v in TABLE_6.items()}
+    return decide(worst <= LEVEL, worst, note="largest gap to the printed IoU at α = 20", facts=facts)
+
+
+def levels_anywhere(rows: Sequence[Row]) -> Verdict:
+    """The printed IoU at α = 20: in one set-up, or method by method within the range of all of them."""
+    found, setups = everywhere(levels_by_method)(rows), apart(rows).values()
+    by = {m: [value_at(mine, 20.0, check="methods", method=m) for mine in setups] for m in BEST}
+    facts = {f"{m}, least and most over the set-ups; printed": [min(v), max(v), TABLE_6[m]] for m, v in by.items()}
+    inside = all(min(v) - LEVEL <= TABLE_6[m] <= max(v) + LEVEL for m, v in by.items())
+    status = "underspecified" if found.status == "fails" and inside else found.status
+    return replace(found, status=status, facts={**facts, **found.facts})
+
+
+def loss_minimum(rows: Sequence[Row]) -> Verdict:
+    alphas, loss = table(rows, "loss", check="transition")
+    iou = table(rows, "iou", check="transition")[1].mean(1)
+    at, high = float(alphas[loss.mean(1).argmin()]), alphas >= 10
+    falling = bool((np.diff(iou[high]) <= 0.005).all())
+    return decide(
+        2 < at <= 7 and falling,
+        at,
+        note=f"stiffness of the smallest loss; IoU from α = 10 on {'falls' if falling else 'does not fall'} throughout",
+        facts={"smallest loss": loss.mean(1).min(), **by_stiffness(alphas[high], iou[high])},
+    )
+
+
+def collinear(rows: Sequence[Row]) -> Verdict:
+    alphas, iou = table(rows, "iou", check="transition")
+    ratio = rec.fit_phase(alphas, iou, 4).condition / rec.fit_phase(alphas, iou).condition
+    return decide(ratio > 10, ratio, note="condition of the Fisher information, four parameters over three (paper 135)")
+
+
+def scaling(rows: Sequence[Row]) -> Verdict:
+    sizes = sorted({r["size"] for r in rows if r["check"] == "resolution"})
+    facts, exponents = [], []
+    for size in sizes:
+        alphas, iou = table(rows, "iou", check="resolution", size=size)
+        try:
+            s = rec.finite_size_exponent(alphas, iou)
+        except (ValueError, RuntimeError) as error:
+            facts.append(f"{size}²: {error}")
+            continue
+        facts.append(
+            f"{size}²: onset {s.onset:.3g}, exponent {s.exponent:.3g} ± {s.stderr:.2g}"
+            + (" (pinned at a bound)" if s.at_bound else "")
+        )
+        exponents += [] if s.at_bound else [s.exponent]
+    if not exponents:
+        return not_run("no size has an exponent inside its bounds: " + "; ".join(facts))
+    return decide(all(0.03 <= e <= 0.043 for e in exponents), float(np.mean(exponents)), note="; ".join(facts))
+
+
+def jacobian(rows: Sequence[Row]) -> Verdict:
+    alphas = table(rows, "stable_rank", check="jacobian")[0]
+    rank, smallest, null = (table(rows, c, check="jacobian")[1].mean(1) for c in ("stable_rank", "sigma_min", "null"))
+    row = some(rows, check="jacobian")[0]
+    falls = [stats.spearman(alphas, v).value for v in (rank, smallest)]
+    high = smallest[alphas >= 5]
+    return decide(
+        falls[0] < -0.9 and rank[0] > rank[-1] and high[-1] < high[0],
+        float(rank[0] / rank[-1]),
+        note="stable rank at the first stiffness over that at the last; its Spearman correlation must be below −0.9",
+        facts={
+            "Spearman of stable rank, σ_min": falls,
+            "σ_min first, last": [smallest[0], smallest[-1]],
+            "null dimension first, last": [null[0], null[-1]],
+            "pixels": row["pixels"],
+            "tolerance": row["tolerance"],
+            "rank of A": row["rank_a"],
+            **by_stiffness(alphas, rank),
+        },
+    )
+
+
+def recovery(rows: Sequence[Row]) -> Verdict:
+    """Every solution with fewer active pixels than the rank of A: did its reconstruction fail?"""
+    few = [
+        iou
+        for r in some(rows, check="jacobian")
+        for active, iou in zip(r["active"], r["iou"])
+        if active * r["pixels"] < r["rank_a"]
+    ]
+    if not few:
+        return not_run("no solution has fewer active pixels than the rank of A")
+    recovered = sum(iou > SUCCESS for iou in few)
+    return decide(
+        not recovered,
+        recovered / len(few),
+        note=f"share of solutions with F·N < rank(A) that reach IoU > {SUCCESS:g} all the same: the condition takes "
+        "local uniqueness of x away, not the picture",
+        facts={"solutions": len(few), "that reach 1": few.count(1)},
+    )
+
+
+def momentum(rows: Sequence[Row]) -> Verdict:
+    """Adam above the oracle at every stiffness from 5 on."""
+    alphas, adam = table(rows, "iou", check="oracle", method="adam")
+    oracle, pgd = (table(rows, "iou", check="oracle", method=m)[1] for m in ("oracle", "pgd"))
+    stiff = alphas >= 5
+    gap = (adam.mean(1) - oracle.mean(1))[stiff]
+    return decide(
+        bool((gap > 0).all()),
+        float(gap.min()),
+        note="smallest gap of IoU, Adam minus the oracle, over the stiffness values from 5 on",
+        facts={
+            "mean IoU of Adam, the oracle, PGD": [float(v.mean()) for v in (adam, oracle, pgd)],
+            "over seeds": str(stats.wilcoxon(adam[stiff].mean(0), oracle[stiff].mean(0))),
+            **{
+                f"α = {a:g}: effect in deviations over seeds, Wilcoxon p": paired_effect(x, y)
+                for a, x, y in zip(alphas[stiff], adam[stiff], oracle[stiff])
+            },
+        },
+    )
+
+
+def paired_effect(x: np.ndarray, y: np.ndarray) -> list[float]:
+    """Mean difference over its deviation (Cohen's d of pairs; 99 where the pairs differ alike), and Wilcoxon's p.
+
+    >>> paired_effect(np.array([2.0, 3.0, 4.0]), np.array([1.0, 1.0, 1.0]))
+    [2.0, 0.25]
+    """
+    gap = x - y
+    spread = float(gap.std(ddof=1)) if len(gap) > 1 else 0.0
+    size = float(np.clip(gap.mean() / spread, -99, 99)) if spread > 0 else float(np.sign(gap.mean())) * 99.0
+    return [size, float(stats.wilcoxon(x, y).p_two_sided) if (gap != 0).any() else 1.0]
+
+
+def reversal(rows: Sequence[Row]) -> Verdict:
+    """The oracle below projected gradient at every stiffness from 10 to 25, and no more above 30."""
+    alphas, oracle = table(rows, "iou", check="oracle", method="oracle")
+    pgd = table(rows, "iou", check="oracle", method="pgd")[1]
+    below = {float(a) for a, o, p in zip(alphas, oracle.mean(1), pgd.mean(1)) if o < p - 0.005}
+    inside = {float(a) for a in alphas if 10 <= a <= 25}
+    return decide(
+        inside <= below and max(below) <= 30,
+        len(inside & below) / len(inside),
+        note="share of the stiffness values from 10 to 25 at which the oracle ends below projected gradient",
+        facts={"at": sorted(below) or None},
+    )
+
+
+def gap_and_closing(rows: Sequence[Row]) -> Verdict:
+    """The correlation of Oracle − PGD with |dF/dα| of PGD over the stiffness values."""
+    alphas, oracle = table(rows, "iou", check="oracle", method="oracle")
+    pgd, active = (table(rows, c, check="oracle", method="pgd")[1] for c in ("iou", "active"))
+    found = stats.pearson(oracle.mean(1) - pgd.mean(1), np.abs(np.gradient(active.mean(1), alphas)))
+    return decide(
+        found.value < 0 and found.p < 0.05,
+        found.value,
+        note="Pearson correlation over the stiffness values; the paper −0.799 (p = 0.0006)",
+        facts={"p": found.p, "stiffness values": len(alphas)},
+    )
+
+
+def difficulty(rows: Sequence[Row]) -> Verdict:
+    cells = [
+        (r["alpha"], r["sigma_max"], r["high_pass"], int(i > SUCCESS))
+        for r in some(rows, check="kernels")
+        for i in r["iou"]
+    ]
+    alphas, sigmas, high_pass, outcome = (list(values) for values in zip(*cells))
+    if min(sum(outcome), len(outcome) - sum(outcome)) < 5:
+        return not_run(f"{sum(outcome)} of {len(outcome)} problems succeed: one outcome is too rare for five folds")
+    auc = stats.cross_validated_auc(rec.difficulty_features(alphas, sigmas, high_pass), outcome)
+    return decide(
+        auc.value > 0.9,
+        auc.value,
+        auc.stderr,
+        note="the paper 0.958",
+        facts={"problems": len(cells), f"with IoU > {SUCCESS:g}": sum(outcome)},
+    )
+
+
+def small_effect(check: str, name: str) -> Callable[[Sequence[Row]], Verdict]:
+    def judge(rows: Sequence[Row]) -> Verdict:
+        by_alpha = [
+            [float(np.mean(group[-1]["iou"])) for group in groups(same, name).values()]
+            for _, same in sorted(groups(rows, "alpha", check=check).items())
+        ]
+        over, along = max(map(np.ptp, by_alpha)), np.ptp([np.mean(values) for values in by_alpha])
+        note = f"largest range of IoU over {name} at one α"
+        return decide(bool(over < along), float(over), note=note, facts={"over α": float(along)})
+
+    return judge
+
+
+def noise(rows: Sequence[Row]) -> Verdict:
+    by = {a: [seed_mean(r) for r in group] for a, group in sorted(groups(rows, "alpha", check="noise").items())}
+    spans = {a: np.ptp(v) / np.mean(v) for a, v in by.items()}
+    worst = float(max(spans.values()))
+    note = "largest range of IoU over SNR, relative; the paper at most 0.062"
+    return decide(worst < 0.063, worst, note=note, facts=by_stiffness(spans, spans.values()))
+
+
+def cutoff(rows: Sequence[Row]) -> Verdict:
+    found = groups(sorted(some(rows, check="cutoff"), key=lambda r: r["c"]), "method")
+    by = {method: {r["c"]: seed_mean(r) for r in group} for method, group in found.items()}
+    best = max(by["adam"], key=lambda c: by["adam"][c])
+    # "falls symmetrically": the largest difference of IoU at c and at 1 − c
+    uneven = {m: max(abs(v - cs.get(round(1 - c, 6), v)) for c, v in cs.items()) for m, cs in by.items()}
+    return decide(
+        best == 0.5,
+        best,
+        note="cutoff with the largest IoU of Adam at α = 10",
+        facts={
+            **{f"{m} at {', '.join(f'{c:g}' for c in cs)}": list(cs.values()) for m, cs in by.items()},
+            **{f"{m}: largest difference of c and 1 − c": v for m, v in uneven.items()},
+        },
+    )
+
+
+def success(rows: Sequence[Row]) -> Verdict:
+    alphas, iou = table(rows, "iou", check="transition")
+    share = (iou > SUCCESS).mean(1)
+    worst = float(share[alphas > 14].max())
+    note = f"largest share of IoU > {SUCCESS:g} above α = 14"
+    return decide(worst < 0.2, worst, note=note, facts=by_stiffness(alphas, share))
+
+
+def restarts(rows: Sequence[Row]) -> Verdict:
+    row = some(rows, check="restarts", alpha=20.0)[0]
+    inputs, outputs = row["input_spread"], row["output_spread"]
+    return decide(
+        inputs > outputs,
+        inputs / outputs,
+        note="how far inputs end apart over outputs at α = 20, root mean square per pixel",
+        facts={"restarts": row["seeds"], "inputs": inputs, "outputs": outputs},
+    )
+
+
+def targets(rows: Sequence[Row]) -> Verdict:
+    found = groups(rows, "target", check="targets")
+    mean = {target: float(np.mean([np.mean(r["iou"]) for r in group])) for target, group in found.items()}
+    gap = min(v for t, v in mean.items() if t != "noise") - mean["noise"]
+    return decide(gap > 0, gap, note="mean IoU over α of the hardest structured target minus that of noise", facts=mean)
+
+
+def landscape(rows: Sequence[Row]) -> Verdict:
+    soft, stiff = (column(rows, "flat", check="landscape", alpha=a)[-1] for a in (1.0, 40.0))
+    note = "share of steps on a slice that change J by less than a thousandth, at α = 40"
+    return decide(stiff > soft, stiff, note=note, facts={"at α = 1": soft})
+
+
+def curves(check: str, name: str, by: str) -> Callable[[Sequence[Row]], Plot]:
+    def plot(rows: Sequence[Row]) -> Plot:
+        series = []
+        for key, group in groups(rows, by, check=check).items():
+            alphas, values = table(group, name)
+            series.append(Series(str(key), alphas.tolist(), values.mean(1).tolist(), line=True))
+        return Plot("stiffness", name, series, log_x=True)
+
+    return plot

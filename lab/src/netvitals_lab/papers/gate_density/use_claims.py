@@ -1,0 +1,160 @@
+"""Claims on what gate density is good for: pruning and fine-tuning."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from netvitals import stats
+from netvitals_lab import Claim, Expected, Plot, Row, Series, Verdict, decide, not_run
+from netvitals_lab.engine.claim import PAIRS
+from netvitals_lab.engine.judges import compared, difference
+from netvitals_lab.engine.verdict import Fact
+from netvitals_lab.papers.gate_density.fine_tuning import correlations
+from netvitals_lab.papers.gate_density.pruning import SCORES
+
+SMOOTH = ("gelu", "silu", "mish")
+
+
+def _accuracy(rows: Sequence[Row], act: str, score: str) -> np.ndarray:
+    """(seeds, ratios)."""
+    mine = [r for r in rows if (r["act"], r["score"]) == (act, score)]
+    seeds = sorted({r["seed"] for r in mine})
+    return np.array([[r["accuracy"] for r in sorted(mine, key=lambda r: r["ratio"]) if r["seed"] == s] for s in seeds])
+
+
+def _gaps(rows: Sequence[Row], act: str, other: str = "magnitude") -> list[float]:
+    """Accuracy pruned by gates minus pruned by ``other``, mean over ratios, of every seed: ratios of one run are not
+    independent, as the paper's test takes them to be."""
+    return (_accuracy(rows, act, "gate") - _accuracy(rows, act, other)).mean(1).tolist()
+
+
+def _told(rows: Sequence[Row], act: str) -> dict[str, Fact]:
+    gate, magnitude = _accuracy(rows, act, "gate"), _accuracy(rows, act, "magnitude")
+    whole = np.mean([r["whole"] for r in rows if r["act"] == act])
+    costs = [float(whole - scored[:, 0].mean()) for scored in (gate, magnitude)]
+    try:
+        test = str(stats.paired_t(gate.ravel(), magnitude.ravel()))
+    except ValueError as error:
+        test = str(error)
+    return {
+        f"{act}: gate minus magnitude by seed": _gaps(rows, act),
+        f"{act}: the paper's test, over seeds × ratios": test,
+        f"{act}: gate minus random channels, by seed": _gaps(rows, act, "random"),
+        f"{act}: cost at the smallest ratio by gate, magnitude": costs,
+    }
+
+
+def _smooth(rows: Sequence[Row]) -> Verdict:
+    """Over seeds: the mean gap of the smooth activations is below zero with its whole interval."""
+    acts = [a for a in SMOOTH if any(r["act"] == a for r in rows)]
+    facts = {name: fact for a in acts for name, fact in _told(rows, a).items()}
+    by_seed = np.mean([_gaps(rows, a) for a in acts], axis=0).tolist()
+    return compared(by_seed, -1, note="accuracy, gate minus magnitude, mean over smooth activations", facts=facts)
+
+
+def _relu(rows: Sequence[Row]) -> Verdict:
+    """No difference that can be told over seeds; what could have been told is in the facts."""
+    gaps = _gaps(rows, "relu")
+    if len(gaps) < 2:
+        return not_run(f"{len(gaps)} seed is no spread")
+    found = difference(gaps)
+    facts: dict[str, Fact] = {"a difference that would have been seen": found.power, **_told(rows, "relu")}
+    note = "accuracy, gate minus magnitude; holds where the interval has zero in it"
+    more: dict[str, Any] = {"interval": (found.low, found.high), "seeds": found.pairs, "facts": facts}
+    return decide(found.low <= 0 <= found.high, found.value, note=note, **more)
+
+
+def _curves(rows: Sequence[Row]) -> Plot:
+    ratios = sorted({r["ratio"] for r in rows})
+    return Plot(
+        "share of channels pruned",
+        "test accuracy",
+        [
+            Series(
+                f"{act}, {score}",
+                ratios,
+                _accuracy(rows, act, score).mean(0).tolist(),
+                line=True,
+                dashed=score == "random",
+            )
+            for act in ("relu", "gelu")
+            for score in SCORES
+        ],
+    )
+
+
+def _null(version: str) -> Callable[[Sequence[Row]], Verdict]:
+    def judge(rows: Sequence[Row]) -> Verdict:
+        found = correlations(rows, version)
+        pearson, spearman = found["all"]
+        runs = len([r for r in rows if r["version"] == version])
+        seen = math.tanh((1.96 + 0.84) / math.sqrt(runs - 3)) if runs > 3 else 1.0  # Fisher's z, in four of five
+        return decide(
+            pearson.p > 0.05 and spearman.p > 0.05,
+            pearson.value,
+            note="; ".join(f"{name}: {a}, {b}" for name, (a, b) in found.items()),
+            facts={"a correlation that would have been seen": seen},
+        )
+
+    return judge
+
+
+def _scatter(rows: Sequence[Row]) -> Plot:
+    return Plot(
+        "final density at 0.01",
+        "accuracy after fine-tuning",
+        [
+            Series(
+                f"{o}, {v}",
+                [r["density"] for r in rows if (r["optimizer"], r["version"]) == (o, v)],
+                [r["accuracy"] for r in rows if (r["optimizer"], r["version"]) == (o, v)],
+            )
+            for o in dict.fromkeys(r["optimizer"] for r in rows)
+            for v in ("seen", "unseen")
+        ],
+    )
+
+
+CLAIMS = (
+    Claim(
+        id="gate-density/C17",
+        study="gate-density-pruning",
+        seeds=PAIRS,
+        statement="Pruning by gate density is harmful for smooth activations",
+        expected=Expected(direction="gate below magnitude"),
+        judge=_smooth,
+        section="§5",
+        plot=_curves,
+    ),
+    Claim(
+        id="gate-density/E18-relu",
+        study="gate-density-pruning",
+        seeds=PAIRS,
+        statement="For ReLU pruning by gates is as good as by magnitude",
+        expected=Expected(direction="no difference that can be told"),
+        judge=_relu,
+        section="§5",
+        uses=lambda c: c["act"] == "relu",
+    ),
+    Claim(
+        id="gate-density/E20",
+        study="gate-density-fine-tuning",
+        statement="Final density does not foretell fine-tuning accuracy on data that was seen",
+        expected=Expected(direction="p > 0.05"),
+        judge=_null("seen"),
+        section="§5",
+        plot=_scatter,
+    ),
+    Claim(
+        id="gate-density/E20-unseen",
+        study="gate-density-fine-tuning",
+        statement="Nor on data the checkpoint has not seen",
+        expected=Expected(direction="p > 0.05"),
+        judge=_null("unseen"),
+        section="§5",
+    ),
+)
