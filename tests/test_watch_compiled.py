@@ -160,5 +160,3 @@ def test_the_old_name_of_skipped_places_works_for_one_version_with_a_sentence():
         model(torch.ones(2, 3, 4)).sum().backward()
         watching.step()
     assert list(watching.skipped) == ["lstm"]
-    with pytest.warns(DeprecationWarning, match=r"Watch\.unseen is now Watch\.skipped"):
-        assert watching.unseen == watching.skipped

@@ -273,11 +273,6 @@ TROUBLES: dict[str, Trouble] = {
         "Operators keep the graph of a pass, which is freed at the end of their `with` block.",
         "Use them inside `with curvature.operators(...) as of:`.",
     ),
-    "renamed": Trouble(
-        "A name has moved",
-        "It works for one more version under its old name, with this sentence.",
-        "Use the new name that the sentence gives; `CHANGELOG.md` lists them.",
-    ),
 }
 
 # why a place could not be seen (the keys are those of the reasons in `skipped`), and what to do if you want to

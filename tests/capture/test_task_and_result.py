@@ -9,7 +9,6 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from netvitals._moved import moved
 from netvitals.capture.loss import LOSSES, resolve_loss
 from netvitals.capture.nested import check_finite
 from netvitals.capture.result import Result, plain
@@ -111,11 +110,3 @@ def test_a_result_becomes_plain_data_a_frame_and_html():
     assert found.to_frame()["value"].to_list() == [1.0, 2.0]
     assert "1 &lt; 2" in found._repr_html_()
     assert plain([np.int64(3), {1: found}]) == [3, {"1": found.to_dict()}]
-
-
-def test_a_moved_name_works_once_more_with_a_sentence():
-    find = moved("old.room", {"task_of": "netvitals.capture.task.task_of"})
-    with pytest.warns(DeprecationWarning, match=r"old.room.task_of is now netvitals.capture.task.task_of"):
-        assert find("task_of") is task_of
-    with pytest.raises(AttributeError, match="has no attribute 'other'"):
-        find("other")

@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 from netvitals.drift import sparsity as measure
-from netvitals.drift import tensor_sparsity
 from netvitals.vitals import Sparsity
 
 
@@ -41,10 +40,8 @@ def test_every_share_equals_its_definition(made, op, shape, dim):
     x = lopsided(shape, dim)
     f = getattr(nn, op)()
     out = made.shown(Sparsity(), made.activation(x, f, op=op, channel_dim=dim))
-    found = tensor_sparsity(x, f(x), channel_dim=dim)
     for metric, value in shares(x, f(x), dim).items():
         assert out["act", metric] == pytest.approx(value, abs=1e-6), metric
-        assert getattr(found, metric) == pytest.approx(value, abs=1e-9), metric
 
 
 def test_several_sites_read_what_each_reads_alone(made):
@@ -204,8 +201,6 @@ def test_wrong_input_gets_a_sentence():
         measure(net, [x], tau=1.5)
     with pytest.raises(ValueError, match=r"in \[0, 1\), got -1"):
         Sparsity(tau=-1)
-    with pytest.raises(ValueError, match="one shape"):
-        tensor_sparsity(torch.zeros(2), torch.zeros(3))
 
 
 def test_layers_of_a_hugging_face_gpt2_are_counted_and_its_zeros_found():

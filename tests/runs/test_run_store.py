@@ -9,7 +9,6 @@ import sqlite3
 import threading
 import time
 import warnings
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -17,8 +16,6 @@ import polars as pl
 import pytest
 
 from netvitals.capture import ArrayReading, Reading, Site
-from netvitals.findings import diagnose
-from netvitals.report import write
 from netvitals.runs import Evidence, Finding, RunWriter, export, open_run
 
 
@@ -290,16 +287,3 @@ def test_an_export_holds_every_number(run, tmp_path, to):
 def test_an_unknown_export_format_is_refused(run):
     with pytest.raises(ValueError, match="parquet, csv, json, not to 'xml'"):
         export(run, "xml")
-
-
-def test_a_run_with_the_old_key_for_skipped_places_is_still_read(tmp_path):
-    """Before the key was called skipped, a run noted a list of names and reasons as unseen."""
-    old = {"sites": [], "unseen": [{"name": "lstm", "reason": "it is fused"}]}
-    with RunWriter(tmp_path / "old", meta=old) as writer:
-        writer.write([Reading(0, "loss", "model", "loss", 1.0)])
-    run = open_run(tmp_path / "old")
-    assert run.meta["skipped"] == {"lstm": "it is fused"} and "unseen" not in run.meta
-    found = diagnose(run)
-    assert found.skipped == {"lstm": "it is fused"} and "Not seen: lstm: it is fused." in str(found)
-    page = write(run, tmp_path / "old.html")
-    assert "<code>lstm</code>: it is fused" in Path(page).read_text(encoding="utf-8")

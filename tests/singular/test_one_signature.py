@@ -207,15 +207,6 @@ def test_progress_of_a_readout_counts_its_directions():
     assert seen == [(i + 1, len(found.candidates)) for i in range(len(found.candidates))]
 
 
-def test_names_that_moved_work_for_one_version():
-    with pytest.warns(DeprecationWarning, match=r"singular.examination is now netvitals.singular.measure"):
-        assert singular.examination is singular.measure
-    with pytest.warns(DeprecationWarning, match=r"networks.ladders.freeze_probe"):
-        assert callable(singular.freeze_probe)
-    with pytest.raises(AttributeError, match="nothing_of_this_name"):
-        _ = singular.nothing_of_this_name
-
-
 @pytest.mark.parametrize(("target", "kind"), [(torch.tensor([1, 2]), "ce"), (torch.tensor([0.5]), "mse")])
 def test_without_a_loss_the_target_says_the_likelihood(target, kind):
     assert likelihood_of(None, target) == kind

@@ -5,7 +5,6 @@ import pytest
 import torch
 from torch import nn
 
-from netvitals.gates import density
 from netvitals.vitals import Gates
 
 SHAPES = {"rows": ((64, 32), 1), "tokens": ((4, 10, 32), -1), "images": ((4, 8, 5, 6), 1)}
@@ -116,19 +115,7 @@ def test_half_precision_is_reduced_in_single(made):
     assert out["act", "density@0.01"] == pytest.approx(float((x > 0).double().mean()), abs=1e-6)
 
 
-def test_density_counts_what_could_be_measured():
-    found = density(torch.tensor([0.0, 0.2, 1.0, float("nan")]), theta=0.1)
-    assert (found.density, found.measured, found.undefined) == (2 / 3, 3, 1)
-    nothing = density(torch.tensor([float("nan")]), theta=0.1)
-    assert np.isnan(nothing.density) and nothing.valid == 0
-
-
 @pytest.mark.parametrize("thetas", [(), (-0.1,), (0.1, float("nan"))])
 def test_wrong_thetas_get_a_sentence(thetas):
     with pytest.raises(ValueError, match="thresholds that are not negative"):
         Gates(thetas)
-
-
-def test_wrong_theta_of_density_gets_a_sentence():
-    with pytest.raises(ValueError, match="must not be negative"):
-        density(torch.ones(2), theta=-1)

@@ -12,9 +12,6 @@ from netvitals.activations.functions import (
     StiffSigmoid,
     ZeroMean,
     b_silu,
-    gelu2,
-    relu2,
-    silu2,
 )
 from netvitals.activations.ignored import IGNORED
 from netvitals.activations.lookalike import look_alike
@@ -69,7 +66,6 @@ __all__ = [
     "formula",
     "functional_spec",
     "gauss_hermite",
-    "gelu2",
     "get",
     "hermite_coefficients",
     "is_activation",
@@ -82,8 +78,6 @@ __all__ = [
     "phi",
     "phi_closed",
     "quantile_relu",
-    "relu2",
-    "silu2",
     "smoothness",
     "spec_of",
     "sugar_b_silu",

@@ -34,54 +34,6 @@ def squared(value: Tensor, clip: float | None = None) -> Tensor:
     return torch.where(square < clip, square, torch.full_like(square, clip))
 
 
-def relu2(x: Tensor, clip: float | None = None) -> Tensor:
-    r"""ReLU²: $\min(\max(0,x)^2, c)$, derivative $2x\,1[0<x<\sqrt c]$.
-
-    Args:
-        x: values of any shape and floating dtype.
-        clip: the ceiling c on the square; None sets none.
-
-    Returns:
-        A tensor of x's shape.
-
-    >>> relu2(torch.tensor([-1.0, 3.0, 10.0]), clip=15).tolist()
-    [0.0, 9.0, 15.0]
-    """
-    return squared(F.relu(x), clip)
-
-
-def gelu2(x: Tensor, clip: float | None = None) -> Tensor:
-    r"""GELU²: $\min((x\Phi(x))^2, c)$. Non-negative, with a bump of 0.02889 at $x=-0.7518$.
-
-    Args:
-        x: values of any shape and floating dtype.
-        clip: the ceiling c on the square; None sets none.
-
-    Returns:
-        A tensor of x's shape.
-
-    >>> bool((gelu2(torch.linspace(-5, 5, 11)) >= 0).all())
-    True
-    """
-    return squared(F.gelu(x), clip)
-
-
-def silu2(x: Tensor, clip: float | None = None) -> Tensor:
-    r"""SiLU²: $\min((x s(x))^2, c)$. Non-negative, with a bump of 0.07754 at $x=-1.2785$.
-
-    Args:
-        x: values of any shape and floating dtype.
-        clip: the ceiling c on the square; None sets none.
-
-    Returns:
-        A tensor of x's shape.
-
-    >>> silu2(torch.zeros(2)).tolist()
-    [0.0, 0.0]
-    """
-    return squared(F.silu(x), clip)
-
-
 def b_silu(x: Tensor, alpha: float = B_SILU_ALPHA) -> Tensor:
     r"""B-SiLU: $(x+\alpha)s(x) - \alpha/2$, zero at zero.
 

@@ -3,7 +3,7 @@
 * Measure a model: ``interlayer`` (every pair of its layers), ``trace``, ``diagonal``, ``top_eigenvalues`` and
   ``spectral_density`` (its parameters), ``activation_bend`` (where T comes from); ``plan`` says beforehand what
   ``interlayer`` will cost.
-* Say what it means: ``describe`` in sentences, ``recommend``, ``bottlenecks``, ``dropped_blocks``, ``decay``,
+* Say what it means: ``recommend``, ``bottlenecks``, ``dropped_blocks``, ``decay``,
   ``bandwidth``; pictures are drawn by ``netvitals.report.curvature_pictures``.
 * Build on it: ``operators`` (products with blocks or the whole matrix: Hessian, Gauss–Newton, Fisher), their
   ``damped_inverse``, ``kronecker`` factors with their error, ``influence`` of training examples, ``node_jacobians``;
@@ -12,12 +12,10 @@
 * The theory as small graphs of functions: ``dag``; its inequalities: ``dag.bounds``.
 """
 
-from netvitals._moved import moved
 from netvitals.curvature import dag
 from netvitals.curvature.advice.answer import CurvatureReport, report
 from netvitals.curvature.advice.design import bottlenecks, dropped_blocks, recommend
 from netvitals.curvature.advice.distance import bandwidth, decay
-from netvitals.curvature.advice.words import describe
 from netvitals.curvature.engine.operator import operators
 from netvitals.curvature.matrices.diagonals import Diagonal, diagonal
 from netvitals.curvature.matrices.influence import Influence, influence
@@ -51,7 +49,6 @@ __all__ = [
     "activation_bend",
     "Bend",
     # say what it means
-    "describe",
     "recommend",
     "bottlenecks",
     "dropped_blocks",
@@ -88,13 +85,3 @@ _HOMES = {
     "measure": ("estimators", "metrics"),
     "measure.jacobians": ("EdgeNorms", "Lyapunov", "NodeJacobians", "lyapunov"),
 }
-__getattr__ = moved(
-    __name__,
-    {name: f"{__name__}.{home}.{name}" for home, names in _HOMES.items() for name in names}
-    | {
-        "Topology": "netvitals.anatomy.topology.Topology",
-        "Bottleneck": "netvitals.curvature.advice.design.CurvatureBottleneck",
-        "Jump": "netvitals.vitals.curvature.Jump",
-        "Monitor": "netvitals.vitals.curvature.monitor",
-    },
-)

@@ -24,14 +24,6 @@ from netvitals.drift.spike_meter import SiteSpikes, SpikeReport, amplification, 
 from netvitals.drift.spike_meter import measure as spikes
 from netvitals.drift.spike_meter import spikes as tensor_spikes
 from netvitals.drift.suppression import Suppression, centre_activations, centre_weights, centred, project_gradients
-from netvitals.drift.tensors import (
-    StreamProfile,
-    TensorSparsity,
-    Update,
-    stream_profile,
-    tensor_sparsity,
-    update_norms,
-)
 from netvitals.drift.weights import Role, WeightDrift, role, weight_drift
 
 __all__ = [
@@ -46,10 +38,7 @@ __all__ = [
     "SiteSpikes",
     "SparsityReport",
     "SpikeReport",
-    "StreamProfile",
     "Suppression",
-    "TensorSparsity",
-    "Update",
     "WeightDrift",
     "amplification",
     "centre_activations",
@@ -66,11 +55,8 @@ __all__ = [
     "set_drift",
     "sparsity",
     "spikes",
-    "stream_profile",
     "suppression",
-    "tensor_sparsity",
     "tensor_spikes",
     "theory",
-    "update_norms",
     "weight_drift",
 ]

@@ -17,22 +17,17 @@ from netvitals.gates.measurement import measure
 from netvitals.gates.prediction import PREDICTORS, Margins, margins, predict
 from netvitals.gates.relaxation import empirical, relax
 from netvitals.gates.report import GateReport, SiteGates
-from netvitals.gates.tensors import GateDensity, Moments, density, moments
 
 __all__ = [
     "PREDICTORS",
     "GateForecast",
-    "GateDensity",
     "GateReport",
     "Margins",
-    "Moments",
     "SiteGates",
-    "density",
     "empirical",
     "forecast",
     "margins",
     "measure",
-    "moments",
     "predict",
     "relax",
     "trends",

@@ -1,7 +1,7 @@
 """Norms a user can swap in, and model surgery."""
 
 from netvitals.activations import TopK
-from netvitals.layers.norms import PerPosition, PerToken, norm, norm_names
+from netvitals.layers.norms import PerPosition, PerToken, norm
 from netvitals.layers.quantile_batch import (
     QuantileBatchNorm1d,
     QuantileBatchNorm2d,
@@ -30,7 +30,6 @@ __all__ = [
     "TopK",
     "functional_activations",
     "norm",
-    "norm_names",
     "relufy",
     "replace_activation",
     "replace_linear",

@@ -141,18 +141,6 @@ _ALIASES = {
 _PRESET = re.compile(r"^quantile(?P<mean>mean)?(?:batchnorm[12]d|layernorm|norm)?-(?P<share>\d{1,2})$")
 
 
-def norm_names() -> list[str]:
-    """The names of :func:`norm`, as they are written.
-
-    Returns:
-        One usage line a norm, such as ``"quantile:Q[:SEARCH]"``.
-
-    >>> any(usage.startswith("quantile") for usage in norm_names())
-    True
-    """
-    return [usage for _, usage in NORMS.values()]
-
-
 def norm(spec: str, channels: int, ndim: int) -> nn.Module:
     """A fresh norm by name.
 

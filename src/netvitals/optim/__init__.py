@@ -3,13 +3,18 @@
 If unsure, use :class:`DDCAdam` with the gauges that :func:`find_gauges` proves for the model.
 """
 
-# ruff: noqa: I001 (the order is that of a table of contents)
-from netvitals._moved import moved as _moved
-
 # the symmetries of a model's loss
+# how much of Adam is needed for an effect?
+from netvitals.optim.ablations import EpsFloor, HomogeneityDial, MomentumSign
+from netvitals.optim.ddc import DDC  # the same with a base of one's own
+
+# optimisers that respect them
+from netvitals.optim.ddcadam import DDCAdam
 from netvitals.optim.finder import Gauges, find_gauges, orbit_change
-from netvitals.optim.gauges import Gauge, Rescale, Shift
 from netvitals.optim.gauges import (
+    Gauge,
+    Rescale,
+    Shift,
     ce_shift_bias,
     ce_shift_rows,
     chained_rescale,
@@ -18,17 +23,10 @@ from netvitals.optim.gauges import (
     relu_rescale,
 )
 
-# optimisers that respect them
-from netvitals.optim.ddcadam import DDCAdam
-from netvitals.optim.ddc import DDC  # the same with a base of one's own
-from netvitals.optim.precondition import AdamBase, RMSBase, SignBase
-from netvitals.optim.zloss import z_loss  # or fix the logit shift by a term of the loss
-
 # momentum with orthogonalised updates
 from netvitals.optim.muon import Muon, MuonAdamW, fused_parts, muon_split
-
-# how much of Adam is needed for an effect?
-from netvitals.optim.ablations import EpsFloor, HomogeneityDial, MomentumSign
+from netvitals.optim.precondition import AdamBase, RMSBase, SignBase
+from netvitals.optim.zloss import z_loss  # or fix the logit shift by a term of the loss
 
 __all__ = [
     "Gauges",
@@ -65,8 +63,3 @@ _HOMES = {
     "precondition": "Preconditioner",
     "symmetry": "Equivariance equivariance",
 }
-__getattr__ = _moved(
-    __name__,
-    {name: f"netvitals.optim.{home}.{name}" for home, names in _HOMES.items() for name in names.split()}
-    | {"Block": "netvitals.optim.gauges.GaugeBlock"},
-)

@@ -102,9 +102,6 @@ class Run:
         with opened(self.path) as tables:
             found, shown = tables.meta(), tables.summary().shown
         found.setdefault("heartbeat", shown.get("heartbeat", 0.0))
-        if "unseen" in found:  # the key of older runs: a list of {name, reason}
-            old = {str(u["name"]): str(u["reason"]) for u in found.pop("unseen")}
-            found.setdefault("skipped", old)
         return found
 
     @property

@@ -27,8 +27,6 @@ What proofs and studies need besides (chains, blocks, closures, homotopy, Perron
 is in the modules of these three folders.
 """
 
-from netvitals._moved import moved
-from netvitals.saddle._elsewhere import HOMES
 from netvitals.saddle.laws.drives import Drive, drive
 from netvitals.saddle.laws.escape import EscapeTime, escape_time
 from netvitals.saddle.laws.flow import ReducedFlow, reduced_flow
@@ -92,5 +90,3 @@ __all__ = [
     "he_stack",
     "teacher",
 ]
-
-__getattr__ = moved(__name__, HOMES)

@@ -6,48 +6,26 @@ What runs a model takes ``(model, loss_fn, batch)``, the loss as "ce", "mse" or 
 ``(model, batch)``. What needs no model is a formula: ``kl_order``, ``nu``, ``rlct_…``, ``predict_rates``.
 """
 
-# ruff: noqa: I001 (the order is that of a table of contents)
-from netvitals._moved import moved as _moved
-
 # one checkpoint, looked at once
-from netvitals.singular.checkpoint.one_checkpoint import Candidate, Readout, readout, spectrum_along
-from netvitals.singular.checkpoint.dead_directions import DeadDirections, measure  # every reading below at once
+# room for a new task
+from netvitals.singular.adapters.adapter import TangentialLoRA, tangential_lora
+from netvitals.singular.adapters.pruning import PruningPlan, pruning_plan
+from netvitals.singular.adapters.tangent import SafeDirections, safe_directions
 from netvitals.singular.checkpoint.attention import value_output
-from netvitals.singular.checkpoint.layernorm import ln_kernel_test
-from netvitals.singular.checkpoint.stream import StreamSigma, sigma_stream
-from netvitals.singular.moments.schur import schur_profile
-from netvitals.singular.moments.kronecker import KFAC, kfac
+from netvitals.singular.checkpoint.dead_directions import DeadDirections, measure  # every reading below at once
 from netvitals.singular.checkpoint.deviation import RateDeviation, rate_deviation  # against what theory says
-
-# the learning coefficient, by sampling
-from netvitals.singular.sampling.coefficient import LLC
-from netvitals.singular.sampling.llc import learning_coefficient
-from netvitals.singular.sampling.history import (
-    CoefficientHistory,
-    PartHistories,
-    coefficient_by_part,
-    coefficient_history,
-)
-from netvitals.singular.sampling.evidence import WAIC, WatanabeTriple, waic, wbic
+from netvitals.singular.checkpoint.layernorm import ln_kernel_test
+from netvitals.singular.checkpoint.one_checkpoint import Candidate, Readout, readout, spectrum_along
 
 # over a training run
 from netvitals.singular.checkpoint.spectra import SpectraHistory, spectra_history
+from netvitals.singular.checkpoint.stream import StreamSigma, sigma_stream
 from netvitals.singular.checkpoint.tracker import change_points, condition_jumps, phase
-
-# room for a new task
-from netvitals.singular.adapters.adapter import TangentialLoRA, tangential_lora
-from netvitals.singular.adapters.tangent import SafeDirections, safe_directions
-from netvitals.singular.adapters.pruning import PruningPlan, pruning_plan
-
-# the order of one direction, for a model given as a function of its parameters
-from netvitals.singular.orders.order import KLOrder, kl_order
-from netvitals.singular.orders.nature import along, gauge_or_singular
-from netvitals.singular.orders.crossing import recover_crossing
-from netvitals.singular.orders.spectrum import Classified, classify_spectrum, fisher_spectrum
-from netvitals.singular.orders.rates import RateFit, rate_fit
+from netvitals.singular.laws.design import DesignRanking, rank_designs
 
 # what theory says
 from netvitals.singular.laws.fluctuation import nu
+from netvitals.singular.laws.prediction import Rates, predict_rates
 from netvitals.singular.laws.rlct import (
     rlct_additive,
     rlct_crossing,
@@ -55,11 +33,29 @@ from netvitals.singular.laws.rlct import (
     rlct_reduced_rank,
     rlct_single,
 )
-from netvitals.singular.laws.prediction import Rates, predict_rates
-from netvitals.singular.laws.design import DesignRanking, rank_designs
+from netvitals.singular.moments.kronecker import KFAC, kfac
+from netvitals.singular.moments.schur import schur_profile
+from netvitals.singular.networks import zoo  # models with known answers
 from netvitals.singular.networks.architecture import AttentionChain, Chain, SwiGLUStack  # what rates are predicted for
 from netvitals.singular.networks.crossed import CrossAttentionChain, ProjectedChain
-from netvitals.singular.networks import zoo  # models with known answers
+from netvitals.singular.orders.crossing import recover_crossing
+from netvitals.singular.orders.nature import along, gauge_or_singular
+
+# the order of one direction, for a model given as a function of its parameters
+from netvitals.singular.orders.order import KLOrder, kl_order
+from netvitals.singular.orders.rates import RateFit, rate_fit
+from netvitals.singular.orders.spectrum import Classified, classify_spectrum, fisher_spectrum
+
+# the learning coefficient, by sampling
+from netvitals.singular.sampling.coefficient import LLC
+from netvitals.singular.sampling.evidence import WAIC, WatanabeTriple, waic, wbic
+from netvitals.singular.sampling.history import (
+    CoefficientHistory,
+    PartHistories,
+    coefficient_by_part,
+    coefficient_history,
+)
+from netvitals.singular.sampling.llc import learning_coefficient
 
 __all__ = [
     "Candidate",
@@ -151,10 +147,3 @@ _HOMES = {
     "orders.spectrum": "fisher_matrix operational_selection",
     "sampling.chains": "ChainHealth",
 }
-__getattr__ = _moved(
-    __name__,
-    {name: f"netvitals.singular.{home}.{name}" for home, names in _HOMES.items() for name in names.split()}
-    | {"Examination": "netvitals.singular.DeadDirections", "examination": "netvitals.singular.measure"}
-    | {"Jump": "netvitals.singular.checkpoint.tracker.ConditionJump"}
-    | {name: f"netvitals.vitals.{name}" for name in ("KFACFloor", "Orders", "StreamFloor")},
-)

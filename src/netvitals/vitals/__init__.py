@@ -12,7 +12,6 @@ import difflib
 from collections.abc import Iterable
 from typing import Any
 
-from netvitals._moved import moved
 from netvitals.capture import FIRST_LOOKS, Metric, Vital, WatchContext
 from netvitals.vitals.curvature import Curvature
 from netvitals.vitals.dead_directions import KFACFloor, Orders, StreamFloor
@@ -282,15 +281,3 @@ __all__ = [
     "reference",
     "table",
 ]
-
-__getattr__ = moved(
-    __name__,
-    {
-        "dial": "netvitals.drift.dial",
-        "drift_theory": "netvitals.drift.theory",
-        "gate_forecast": "netvitals.gates.forecasting",
-        "gate_trends": "netvitals.gates.trends",
-        "gradient_signs": "netvitals.drift.signs",
-        "suppression": "netvitals.drift.suppression",
-    },
-)

@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from netvitals._moved import moved
 from netvitals.capture import (
     ActivationView,
     Layout,
@@ -253,21 +252,3 @@ class Drift(Vital):
             weights = [[float(e == r) / each.count(r) for e in each] for r in roles]  # type: ignore[arg-type]
             self._roles = {key: (roles, torch.tensor(weights, dtype=like.dtype, device=like.device))}
         return self._roles[key]
-
-
-__getattr__ = moved(
-    __name__,
-    {
-        name: f"netvitals.drift.{name}"
-        for name in (
-            "CovarianceSplit",
-            "Euler",
-            "GradientSigns",
-            "WeightDrift",
-            "covariance_split",
-            "euler",
-            "gradient_signs",
-            "weight_drift",
-        )
-    },
-)

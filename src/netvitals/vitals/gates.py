@@ -12,7 +12,6 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from netvitals._moved import moved
 from netvitals.capture import ActivationView, Metric, Over, ProductView, Recorder, Vital
 from netvitals.gates.measurement import checked_thetas
 from netvitals.stats import order as _order
@@ -151,22 +150,3 @@ class Gates(Vital):
         for metric, share in zip(self._densities, shares):
             rows.write_arrays(recorder, metric, share)
         self._pool.add(recorder, rows, columns[: len(densities)].T)
-
-
-__getattr__ = moved(
-    __name__,
-    {
-        name: f"netvitals.gates.{name}"
-        for name in (
-            "PREDICTORS",
-            "GateDensity",
-            "GateReport",
-            "Margins",
-            "SiteGates",
-            "density",
-            "margins",
-            "measure",
-            "predict",
-        )
-    },
-)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor, nn
 
-from netvitals._moved import moved
 from netvitals._trouble import see
 from netvitals.capture import Metric, ParameterView, Recorder, Vital, WatchContext
 
@@ -108,13 +107,3 @@ class GaugeCharges(Vital):
     def parameters(self, recorder: Recorder, view: ParameterView) -> None:
         rows = torch.stack([self._row(i) for i in range(len(self.gauges))])
         recorder.write([g.name for g in self.gauges], tuple(self.metrics), rows)
-
-
-__getattr__ = moved(
-    __name__,
-    {
-        "GaugeDrift": "netvitals.optim.gauges.GaugeDrift",
-        "energy": "netvitals.optim.gauges.gauge_energy",
-        "position": "netvitals.optim.gauges.orbit_position",
-    },
-)

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from netvitals._moved import moved
 from netvitals.capture import Metric, ParameterView, Recorder, Vital
 
 
@@ -165,9 +164,3 @@ def _norms(tensors: Sequence[Tensor]) -> list[Tensor]:
     wide = [t.float() if t.dtype in (torch.float16, torch.bfloat16) else t for t in tensors]
     norms = list(torch._foreach_norm(wide)) if wide else []
     return [torch.stack(norms)] if len({(t.device, t.dtype) for t in norms}) == 1 else norms
-
-
-__getattr__ = moved(
-    __name__,
-    {"Update": "netvitals.drift.Update", "update": "netvitals.drift.update_norms"},
-)

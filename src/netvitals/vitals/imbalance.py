@@ -14,7 +14,6 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from netvitals._moved import moved
 from netvitals._trouble import see
 from netvitals.anatomy.atlas import Anatomy
 from netvitals.capture import Metric, ParameterView, Recorder, Vital, WatchContext
@@ -146,14 +145,3 @@ class StepAccounting(Vital):
             if all(name in view.grads for name in list(signs)[:2]):
                 delta, change, predicted = pair_numbers(view.before, view.params, view.grads, signs, self.lr)[:3]
                 recorder.write(place, tuple(self.metrics), torch.stack([delta, change, predicted, change - predicted]))
-
-
-__getattr__ = moved(
-    __name__,
-    {
-        "ChainImbalance": "netvitals.saddle.ChainImbalance",
-        "Pair": "netvitals.saddle.Pair",
-        "imbalances": "netvitals.saddle.measure.pairs.imbalances",
-        "measure": "netvitals.saddle.chain_imbalance",
-    },
-)

@@ -15,7 +15,6 @@ from typing import ClassVar
 import numpy as np
 from torch import Tensor
 
-from netvitals._moved import moved
 from netvitals.capture import ActivationView, Metric, Over, Recorder, Site, TensorView, Vital
 from netvitals.capture.over_ranks import Kind
 from netvitals.capture.shards import is_distributed, is_put_away, local, piece_of
@@ -165,6 +164,3 @@ def _quantiles(z: np.ndarray, levels: Sequence[float]) -> np.ndarray:
     low = np.floor(place).astype(int)
     high = np.minimum(low + 1, len(z) - 1)
     return ordered[low] + (place - low)[:, None] * (ordered[high] - ordered[low])
-
-
-__getattr__ = moved(__name__, {"Moments": "netvitals.gates.Moments", "moments": "netvitals.gates.moments"})

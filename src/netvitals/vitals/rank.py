@@ -11,7 +11,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from netvitals._moved import moved
 from netvitals.anatomy.kinds import layer_kind
 from netvitals.capture import LinearView, Metric, ParameterView, Recorder, TensorView, Vital
 from netvitals.stats.spectrum import DEFINITIONS, spectrum_ranks, squared_spectrum
@@ -90,12 +89,3 @@ class Rank(Vital):
 
     def _due(self, recorder: Recorder) -> bool:
         return self._read_at is None or not 0 < recorder.step - self._read_at < self.min_steps
-
-
-__getattr__ = moved(
-    __name__,
-    {
-        "EffectiveRank": "netvitals.stats.EffectiveRank",
-        "effective_rank": "netvitals.stats.effective_rank",
-    },
-)

@@ -12,7 +12,6 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from netvitals._moved import moved
 from netvitals.capture import ActivationView, Metric, Recorder, Vital
 from netvitals.drift.reductions import unit_shares
 from netvitals.drift.sparsity_meter import SOFT_ABSOLUTE, SOFT_RELATIVE
@@ -92,16 +91,3 @@ class Sparsity(Vital):
         values = np.array(shares).T
         recorder.put(rows.sites, SOFT_METRICS, values)
         self._soft_pool.add(recorder, rows, values)
-
-
-__getattr__ = moved(
-    __name__,
-    {
-        "LayerFlops": "netvitals.drift.LayerFlops",
-        "SiteSparsity": "netvitals.drift.SiteSparsity",
-        "SparsityReport": "netvitals.drift.SparsityReport",
-        "TensorSparsity": "netvitals.drift.TensorSparsity",
-        "measure": "netvitals.drift.sparsity",
-        "tensor_sparsity": "netvitals.drift.tensor_sparsity",
-    },
-)

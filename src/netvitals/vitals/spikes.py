@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from netvitals._moved import moved
 from netvitals.capture import ActivationView, Layout, Metric, Over, Recorder, TensorView, Vital
 from netvitals.capture.over_ranks import Kind
 from netvitals.drift.reductions import heights
@@ -169,16 +168,3 @@ class Spikes(Vital):
                 np.array([maxima[peak], peak, 0 < peak < len(maxima) - 1], dtype=float),
             )
         self._recorder, self._maxima = None, []
-
-
-__getattr__ = moved(
-    __name__,
-    {
-        "SiteSpikes": "netvitals.drift.SiteSpikes",
-        "SpikeReport": "netvitals.drift.SpikeReport",
-        "amplification": "netvitals.drift.amplification",
-        "intermediate_peak": "netvitals.drift.intermediate_peak",
-        "measure": "netvitals.drift.spikes",
-        "spikes": "netvitals.drift.tensor_spikes",
-    },
-)

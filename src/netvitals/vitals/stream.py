@@ -13,7 +13,6 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from netvitals._moved import moved
 from netvitals.capture import Metric, Over, Recorder, Site, TensorView, Vital
 
 
@@ -83,9 +82,3 @@ class Stream(Vital):
             tuple(self.metrics),
             np.array([norm, np.sqrt(np.maximum(energy - mean * mean, 0)), np.sqrt(energy), norm / before, common]),
         )
-
-
-__getattr__ = moved(
-    __name__,
-    {"StreamProfile": "netvitals.drift.StreamProfile", "profile": "netvitals.drift.stream_profile"},
-)

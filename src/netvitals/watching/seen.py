@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import warnings
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from netvitals._trouble import see
 from netvitals.capture import ArrayReading, Buffer, Reading, Roots, Site
 from netvitals.capture.result import plain
 from netvitals.watching.description import activation_specs
@@ -68,16 +66,6 @@ class Seen:
     @property
     def skipped(self) -> dict[str, str]:
         return dict(self._observer.skipped)
-
-    @property
-    def unseen(self) -> dict[str, str]:
-        """The old name of :attr:`skipped`."""
-        warnings.warn(
-            f"Watch.unseen is now Watch.skipped, a dict of place → reason {see('renamed')}",
-            DeprecationWarning,
-            stacklevel=2,
-        )
-        return self.skipped
 
     @property
     def forecasts(self) -> list[Forecast]:

@@ -203,24 +203,6 @@ def test_layers_that_gauss_newton_misses_are_not_hidden_by_one_that_holds_the_cu
     assert fair.choice == "gauss-newton", fair
 
 
-def test_words_name_the_nodes_and_the_share(bench):
-    torch.manual_seed(0)
-    attention = bench.Attention()
-    data = (torch.randn(16, 3, 4), torch.randn(16, 2))
-    found = interlayer(attention, F.mse_loss, data, nodes=["q", "k"], method="exact")
-    wording = curvature.describe(found)
-    block = found.block("q", "k")
-    share = 100 * float((block.H - block.GN).norm() / block.H.norm())
-    assert any(f"misses {share:.0f} % of the curvature between q and k" in s for s in wording), wording
-    assert any("K-FAC-type preconditioners are blind" in s for s in wording)
-    relu = interlayer(mlp([8, 8, 4, 8, 8], nn.ReLU), F.cross_entropy, batch(8), probes=8)
-    wording = curvature.describe(relu)
-    assert wording[0].startswith("H equals Gauss–Newton in activation space")
-    assert any("Bottleneck" in s for s in wording)
-    weights = interlayer(mlp([6, 6, 6]), F.cross_entropy, batch(6), probes=8, space="parameter")
-    assert any("block-diagonal method drops" in s for s in curvature.describe(weights))
-
-
 def test_jacobians_and_three_growth_rates(deep):
     net, data, _ = deep
     with curvature.node_jacobians(net, F.cross_entropy, data) as of:

@@ -18,7 +18,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from netvitals._moved import moved
 from netvitals.capture import Result
 
 METRICS = ("delta", "change", "predicted", "gap")
@@ -169,6 +168,3 @@ def pair_numbers(
         predicted = -2 * eta * (w * g).sum() + eta**2 * g.square().sum()
         parts.append(sign * torch.stack([new.square().sum(), change, predicted]))
     return torch.cat([torch.stack(parts).sum(0), torch.stack(rates[:2])])
-
-
-__getattr__ = moved(__name__, {"account": "netvitals.saddle.measure.accounting.measure_steps"})

@@ -18,7 +18,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from netvitals._moved import moved
 from netvitals.anatomy import Anatomy, chart
 from netvitals.anatomy.wiring import Links, find_links
 from netvitals.capture import LossFn, Mode, Result, Task, in_mode, preserved, resolve_loss, task_of, undisturbed
@@ -334,12 +333,3 @@ def _single_chain(anatomy: Anatomy, links: Links) -> tuple[tuple[str, ...], str]
         if norm is not None:
             return (), f"{norm} between {link.first} and {link.second} removes the scale of {link.first}"
     return chain, ""
-
-
-__getattr__ = moved(
-    __name__,
-    {
-        "snapshot": "netvitals.saddle.measure.plateau.measure_plateau",
-        "stack_snapshots": "netvitals.saddle.measure.plateau.measure_plateaus",
-    },
-)
