@@ -21,13 +21,6 @@ PARTS = {
 def missing(what: str, part: str) -> ImportError:
     """The error to raise where an extra is not installed.
 
-    Args:
-        what: what the caller wanted, as the beginning of a sentence.
-        part: the name that could not be imported, one of :data:`PARTS`.
-
-    Returns:
-        An ``ImportError`` that says what to install; its ``name`` is ``part``.
-
     >>> print(missing("a figure", "plotly"))
     a figure needs plotly, which is not installed: pip install 'netvitals[notebook]' (netvitals help missing-extra)
     """

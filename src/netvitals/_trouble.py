@@ -294,12 +294,6 @@ NOT_SEEN: dict[str, str] = {
 def see(slug: str) -> str:
     """The end of a sentence that points to its entry.
 
-    Args:
-        slug: a key of :data:`TROUBLES`.
-
-    Returns:
-        What ``netvitals help`` is asked, in brackets.
-
     >>> see("closed")
     '(netvitals help closed)'
     """

@@ -54,17 +54,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Entry:
-    """One table, figure or experiment.
-
-    Args:
-        number: as the paper has it, ``Table 4`` or ``Figure 12``, or the experiment's own name.
-        shows: what it shows, in our words.
-        fate: what there is of it here.
-        study: the study that runs it; empty where there is none.
-        claims: ids of the claims that are judged on it, without the paper's name.
-        why: what is missing, and why; needed unless it is whole.
-        only: which trials of the study it rests on, as for ``matches``.
-    """
+    """One table, figure or experiment."""
 
     number: str
     shows: str
@@ -152,12 +142,7 @@ def _number(value: Any) -> bool:
 
 
 def render_index(index: Index, pictures: Path | None = None) -> str:
-    """The page of a paper, as Markdown.
-
-    Args:
-        index: its entries.
-        pictures: the folder with the pictures of the record; those that are there are linked.
-    """
+    """The page of a paper, as Markdown."""
     counts = ", ".join(f"{n} {fate}" for fate, n in index.counts.items())
     lines = [
         f"# {index.paper}: every table, figure and experiment",
@@ -200,12 +185,7 @@ def _standing(claim: str, verdict: Verdict | None) -> str:
 
 
 def write_indices(folder: str | os.PathLike[str], pictures: str | os.PathLike[str] | None = None) -> list[Path]:
-    """Write ``PAPER.md`` for every paper that has an index.
-
-    Args:
-        folder: where to; made if it is not there.
-        pictures: as for :func:`render_index`; ``verdicts/images`` beside the folder when None.
-    """
+    """Write ``PAPER.md`` for every paper that has an index."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     drawn = Path(pictures) if pictures is not None else folder.parent / "verdicts" / "images"

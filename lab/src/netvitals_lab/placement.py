@@ -43,9 +43,6 @@ def placed(name: str) -> Iterator[None]:
 def checked(name: str) -> str:
     """The name of a device that is here, or an error that says which are.
 
-    Args:
-        name: ``cpu``, ``cuda``, ``cuda:1``, ``mps``, ``xpu``.
-
     >>> checked("cpu")
     'cpu'
     """

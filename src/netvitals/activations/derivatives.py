@@ -15,12 +15,6 @@ Activation = str | nn.Module | Callable[[Tensor], Tensor]
 def shortest(number: Tensor) -> str:
     """The shortest decimal that a one-element tensor can mean in its own precision.
 
-    Args:
-        number: one element.
-
-    Returns:
-        The decimal.
-
     >>> shortest(torch.tensor(0.1)), shortest(torch.tensor(0.1, dtype=torch.float64))
     ('0.1', '0.1')
     """
@@ -30,14 +24,7 @@ def shortest(number: Tensor) -> str:
 
 
 def in_double(f: Activation) -> Callable[[Tensor], Tensor]:
-    """The function in float64, in evaluation mode; a module is copied, never changed.
-
-    Args:
-        f: a registered name, a module or a function.
-
-    Returns:
-        a function of a float64 tensor.
-    """
+    """The function in float64, in evaluation mode; a module is copied, never changed."""
     if isinstance(f, str):
         f = Key(f).module()
     if not isinstance(f, nn.Module):

@@ -167,15 +167,7 @@ def _repeated(function: Callable[[Tensor], Tensor], order: int) -> Tensor:
 
 
 def leading(coefficients: Tensor, radius: float) -> list[int]:
-    """The orders k whose term counts, judged at one scale: |a_k r^k| above 1e-9 of the largest.
-
-    Args:
-        coefficients: of the power series, a_0 first.
-        radius: the scale r.
-
-    Returns:
-        The orders, rising.
-    """
+    """The orders k whose term counts, judged at one scale: |a_k r^k| above 1e-9 of the largest."""
     scaled = coefficients.abs() * torch.tensor([radius**k for k in range(len(coefficients))], dtype=torch.float64)
     largest = float(scaled[1:].max()) if len(scaled) > 1 else 0.0
     return [k for k, v in enumerate(scaled.tolist()) if v > _NEGLIGIBLE * max(largest, 1e-300)]

@@ -17,13 +17,6 @@ B_SILU_ALPHA = 1.67  # arXiv 2505.22074, the value of the B-SiLU that SUGAR uses
 def squared(value: Tensor, clip: float | None = None) -> Tensor:
     r"""$v^2$, or $\min(v^2, c)$ with derivative zero wherever $v^2 \ge c$.
 
-    Args:
-        value: of any shape.
-        clip: ceiling c on the square; None sets none.
-
-    Returns:
-        a tensor of the same shape.
-
     >>> squared(torch.tensor([-2.0, 3.0, 5.0]), clip=15.0).tolist()
     [4.0, 9.0, 15.0]
     """
@@ -51,15 +44,7 @@ def b_silu(x: Tensor, alpha: float = B_SILU_ALPHA) -> Tensor:
 
 
 def b_silu_slope(x: Tensor, alpha: float = B_SILU_ALPHA) -> Tensor:
-    r"""Derivative of B-SiLU: $s + (x+\alpha)s(1-s)$.
-
-    Args:
-        x: of any shape.
-        alpha: the shift α.
-
-    Returns:
-        a tensor of the same shape.
-    """
+    r"""Derivative of B-SiLU: $s + (x+\alpha)s(1-s)$."""
     s = torch.sigmoid(x)
     return s + (x + alpha) * s * (1 - s)
 

@@ -42,12 +42,6 @@ def acts_elementwise(module: nn.Module) -> bool:
     """Does the module commute with shuffling and ignore the neighbours, and is it curved?
 
     The module is called on 24 numbers, without gradients, and the global random state is put back.
-
-    Args:
-        module: any.
-
-    Returns:
-        True for a curved function of one number.
     """
     x = _probe(module)
     state = torch.get_rng_state()
@@ -74,12 +68,6 @@ def acts_elementwise(module: nn.Module) -> bool:
 
 def refusal(f: Callable[[Tensor], Tensor]) -> str:
     """Why ``f`` is no function of one number, in words; empty where it is one. The random state is put back.
-
-    Args:
-        f: any function of a tensor.
-
-    Returns:
-        The reason.
 
     >>> refusal(torch.tanh)
     ''

@@ -22,13 +22,6 @@ MODES: tuple[str, ...] = get_args(Mode)
 def below(q: float, n: int) -> int:
     """⌊q·n⌋, unharmed by binary fractions (0.29 of 100 is 29).
 
-    Args:
-        q: a share.
-        n: how many there are.
-
-    Returns:
-        How many lie below.
-
     >>> below(0.29, 100)
     29
     """

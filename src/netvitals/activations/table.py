@@ -84,14 +84,7 @@ class Activation:
 
 
 def called(name: str) -> Iterator[Callable[..., Any]]:
-    """The functions and methods of torch with this name.
-
-    Args:
-        name: of a function or method.
-
-    Returns:
-        The callables.
-    """
+    """The functions and methods of torch with this name."""
     for place in PLACES:
         found = getattr(place, name, None)
         if callable(found):

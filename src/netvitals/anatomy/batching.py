@@ -33,13 +33,6 @@ def call_with(model: nn.Module, batch: Any) -> Any:
     A dict gives keywords, without a target that ``forward`` has no name for. A tuple gives arguments; where ``forward``
     takes one less, the last is a target and is left out.
 
-    Args:
-        model: the model.
-        batch: a tensor, a tuple or list of arguments, or a dict of keywords.
-
-    Returns:
-        The model's output.
-
     >>> call_with(nn.Linear(2, 1), (torch.ones(3, 2), torch.zeros(3))).shape
     torch.Size([3, 1])
     """
@@ -66,14 +59,6 @@ def call_with(model: nn.Module, batch: Any) -> Any:
 def named_tensors(name: str, nest: Any, depth: int = 0) -> Iterator[tuple[str, Tensor]]:
     """Every tensor in nested tuples, lists, dicts and plain objects, with a name for its place.
 
-    Args:
-        name: of the nest.
-        nest: what to look into.
-        depth: how deep it lies already.
-
-    Yields:
-        (name, tensor).
-
     >>> [n for n, _ in named_tensors("batch", {"x": torch.ones(1), "more": (torch.ones(1), 3)})]
     ['x', 'more.0']
     """
@@ -98,16 +83,7 @@ def _items(nest: Any) -> list[tuple[str, Any]]:
 
 
 def mapped(nest: Any, f: Callable[[Tensor], Tensor], depth: int = 0) -> Any:
-    """The same nest with every tensor replaced; objects are copied, never changed.
-
-    Args:
-        nest: nested tuples, lists, dicts and plain objects.
-        f: tensor → tensor.
-        depth: how deep it lies already.
-
-    Returns:
-        A nest of the same form.
-    """
+    """The same nest with every tensor replaced; objects are copied, never changed."""
     if isinstance(nest, Tensor):
         return f(nest)
     if depth >= _DEEP or not _items(nest):
@@ -142,13 +118,6 @@ def doubled(batch: Any, dim: int) -> tuple[Any, list[int | None]] | None:
     """The batch after itself along a dimension, and for each tensor the dimension that grew.
 
     In what comes first, the first example is replaced by the last: a mean over the batch would not feel a plain copy.
-
-    Args:
-        batch: what a loader yields.
-        dim: of the first tensor that has it; other tensors grow where they have the same size.
-
-    Returns:
-        The longer batch and the dimensions; None if no tensor has such a dimension.
     """
     tensors = [t for _, t in named_tensors("batch", batch)]
     size = next((t.shape[dim] for t in tensors if t.ndim > dim), None)
@@ -181,19 +150,7 @@ Recording = Sequence[tuple[tuple[str, int, str], tuple[tuple[int, ...], ...]]]
 def find_batch_dim(
     run: Run, model: nn.Module, batch: Any, traced: Recording, output: Any, most: int
 ) -> tuple[list[int | None], dict[int, tuple[int | None, ...]], int, str]:
-    """Which dimension is the batch, in the inputs and in what every traced operation makes.
-
-    Args:
-        run: batch → the model's output.
-        model: the model, which is left in evaluation mode if it was training.
-        batch: what was traced.
-        traced: names and shapes of the traced operations.
-        output: of the traced pass.
-        most: passes that may be run.
-
-    Returns:
-        Dimensions of the input tensors, dimensions by operation, passes run, and why nothing was found ("" if it was).
-    """
+    """Which dimension is the batch, in the inputs and in what every traced operation makes."""
     ran, alone, shapes = 0, output, traced
     if any(m.training for m in model.modules()):  # dropout and batch statistics tie examples together
         model.eval()
@@ -286,17 +243,7 @@ def with_batch_dims(
     inputs: Sequence[int | None],
     grown: Mapping[int, tuple[int | None, ...]],
 ) -> tuple[Value, ...]:
-    """Values with their batch dimension; what could not be compared has that of an input of the same shape.
-
-    Args:
-        values: of a trace.
-        operations: of the same trace.
-        inputs: dimensions of the input values, in order.
-        grown: dimensions by operation.
-
-    Returns:
-        The values.
-    """
+    """Values with their batch dimension; what could not be compared has that of an input of the same shape."""
     out: list[int | None] = [None] * len(values)
     given = [v.index for v in values if v.source == "input"]
     for index, dim in zip(given, inputs):

@@ -95,17 +95,7 @@ def chart(
 
 
 def described(model: nn.Module, flow: Dataflow, skipped: dict[str, str], passes: int) -> Anatomy:
-    """All that a dataflow tells.
-
-    Args:
-        model: that was run.
-        flow: of the pass.
-        skipped: place → why it is not charted.
-        passes: that it took.
-
-    Returns:
-        The anatomy.
-    """
+    """All that a dataflow tells."""
     frozen = frozenset(n for n, p in model.named_parameters() if not p.requires_grad)
     layers = find_layers(flow, frozen, {names[0]: names for names in tied(model)})
     for number, layer in enumerate(layers):

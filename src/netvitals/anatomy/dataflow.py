@@ -47,14 +47,7 @@ _DEPTH = 80  # operations looked back over for channels
 
 
 class Dataflow:
-    """A trace with its questions answered once: readers, what is live, what is noise, channels.
-
-    Args:
-        values: of a trace.
-        operations: of the same trace, in order.
-        tensors: what each value held.
-        outputs: values that leave the model.
-    """
+    """A trace with its questions answered once: readers, what is live, what is noise, channels."""
 
     def __init__(
         self,
@@ -265,12 +258,6 @@ class Dataflow:
 def decoded(code: int) -> tuple[int, int]:
     """The source and the channel of a code.
 
-    Args:
-        code: of a channel of a source.
-
-    Returns:
-        Source, channel.
-
     >>> decoded((3 << 24) + 7)
     (3, 7)
     """
@@ -278,16 +265,7 @@ def decoded(code: int) -> tuple[int, int]:
 
 
 def replayed(op: Operation, value: int, operand: Any) -> Tensor | None:
-    """What a recorded operation makes of other tensors; None where it refuses them.
-
-    Args:
-        op: the operation.
-        value: the one of its outputs that is wanted.
-        operand: value → tensor to use for it.
-
-    Returns:
-        The tensor, or None.
-    """
+    """What a recorded operation makes of other tensors; None where it refuses them."""
     args, kwargs = replaced((op.args, op.kwargs or {}), Slot, lambda s: operand(s.value))
     kwargs.pop("memory_format", None)
     try:

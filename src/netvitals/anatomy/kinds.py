@@ -19,12 +19,6 @@ TRANSPOSED_CONVOLUTIONS = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTransp
 def layer_kind(module: nn.Module | None) -> LayerKind:
     """What a module does with its weight; empty for one that is no layer of its own.
 
-    Args:
-        module: any module.
-
-    Returns:
-        ``"linear"``, ``"convolution"``, ``"transposed convolution"``, ``"embedding"`` or ``""``.
-
     >>> layer_kind(nn.Linear(2, 3)), layer_kind(nn.Conv2d(1, 2, 3)), layer_kind(nn.ReLU())
     ('linear', 'convolution', '')
     """
@@ -38,26 +32,12 @@ def layer_kind(module: nn.Module | None) -> LayerKind:
 
 
 def channel_dim(module: nn.Module | None) -> int:
-    """The dimension of channels in a layer's input and output: 1 for convolutions, else the last.
-
-    Args:
-        module: any, or None.
-
-    Returns:
-        The dimension.
-    """
+    """The dimension of channels in a layer's input and output: 1 for convolutions, else the last."""
     return 1 if isinstance(module, CONVOLUTIONS + TRANSPOSED_CONVOLUTIONS) else -1
 
 
 def by_output(module: nn.Module, weight: Tensor | None = None) -> Tensor:
     """A layer's weight, or a tensor of its shape, with the units it makes in front: (out, in, …).
-
-    Args:
-        module: a layer, see :func:`layer_kind`.
-        weight: a gradient or the like; the layer's own weight if left out.
-
-    Returns:
-        A view.
 
     >>> by_output(nn.ConvTranspose2d(4, 7, 3)).shape[:2], by_output(nn.Embedding(5, 2)).shape
     (torch.Size([7, 4]), torch.Size([2, 5]))

@@ -123,14 +123,6 @@ def replaced(nest: Any, kind: type, put: Callable[[Any], Any]) -> Any:
 
     They are scalars, tensors and lists of these: torch's own walk over nested containers knows more and takes longer.
 
-    Args:
-        nest: the arguments.
-        kind: what is replaced.
-        put: what is put in its place.
-
-    Returns:
-        The same lists, tuples and dicts.
-
     >>> replaced((Slot(1), [Slot(2), 0.5]), Slot, lambda s: s.value)
     (1, [2, 0.5])
     """
@@ -143,12 +135,6 @@ def replaced(nest: Any, kind: type, put: Callable[[Any], Any]) -> Any:
 
 def tensors_in(made: Any) -> Iterator[Tensor]:
     """The tensors that an aten call returned, in their order.
-
-    Args:
-        made: what it returned.
-
-    Returns:
-        One after the other.
 
     >>> [len(t) for t in tensors_in((torch.ones(2), None, [torch.ones(3)]))]
     [2, 3]

@@ -43,12 +43,6 @@ def keep_attributes(modules: Iterable[nn.Module]) -> list[Restore]:
     Kept are numbers and names, and the contents of lists, dicts, sets, arrays, tensors, random generators and of plain
     objects that are attributes of a module.
 
-    Args:
-        modules: whose state is kept.
-
-    Returns:
-        Functions that put it back.
-
     >>> class Counts(nn.Module):
     ...     def __init__(self):
     ...         super().__init__()
@@ -76,14 +70,7 @@ def keep_attributes(modules: Iterable[nn.Module]) -> list[Restore]:
 
 
 def without_hooks(model: nn.Module) -> list[Restore]:
-    """Take away the hooks of the user's own, so that a measurement calls none of them; torch's compute weights.
-
-    Args:
-        model: whose modules and parameters lose their hooks; hooks on all modules of the program are taken away too.
-
-    Returns:
-        What puts them back.
-    """
+    """Take away the hooks of the user's own, so that a measurement calls none of them; torch's compute weights."""
     tables: list[MutableMapping[int, Any]] = [getattr(_module, name) for name in GLOBAL_HOOKS]
     for module in model.modules():
         tables += [t for t in (vars(module).get(name) for name in HOOKS) if t]
@@ -208,14 +195,7 @@ def _set(value: set[Any], saved: set[Any]) -> Restore:
 
 
 def tensors_of(modules: Iterable[nn.Module]) -> Iterator[tuple[nn.Module, str, Tensor]]:
-    """Every buffer with the module that owns it.
-
-    Args:
-        modules: to look through.
-
-    Returns:
-        Module, name and buffer.
-    """
+    """Every buffer with the module that owns it."""
     for module in modules:
         for key, buffer in module._buffers.items():
             if buffer is not None:

@@ -120,15 +120,7 @@ class Gate:
 
 
 def find_regions(flow: Dataflow, norms: Sequence[Norm]) -> tuple[tuple[Region, ...], tuple[Gate, ...], dict[str, str]]:
-    """Regions and gates of a trace, and the pointwise places that are neither, with the reason.
-
-    Args:
-        flow: the dataflow of a trace.
-        norms: from :func:`~netvitals.anatomy.blocks.norms.find_norms`; their inner operations are no activations.
-
-    Returns:
-        Regions, gates, and place → reason.
-    """
+    """Regions and gates of a trace, and the pointwise places that are neither, with the reason."""
     values, root = flow.values, flow.roots
     scaling = {i for norm in norms for i in norm.operations}
     members: dict[int, list[Operation]] = {}
@@ -233,27 +225,13 @@ def _path(end: int, start: int, by_value: dict[int, Operation]) -> list[Operatio
 
 
 def place_of(op: Operation) -> str:
-    """Where an operation is called, as a site is named: the module and the operation.
-
-    Args:
-        op: a recorded operation.
-
-    Returns:
-        Such as "mlp.act.relu()", or "relu()" in the model itself.
-    """
+    """Where an operation is called, as a site is named: the module and the operation."""
     name = f"{op.name.strip('_')}()"
     return f"{op.module}.{name}" if op.module else name
 
 
 def numbered(sites: Sequence[T]) -> tuple[T, ...]:
-    """The same sites, where a name that comes again gets a number: "relu()", "relu()#2".
-
-    Args:
-        sites: dataclasses with a name.
-
-    Returns:
-        Sites with names of their own.
-    """
+    """The same sites, where a name that comes again gets a number: "relu()", "relu()#2"."""
     seen: dict[str, int] = {}
     out = []
     for site in sites:

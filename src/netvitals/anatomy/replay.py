@@ -54,12 +54,6 @@ class Replay:
 
     Other operands are as they were, or as ``today`` gives them: by name for parameters and buffers, by value for what
     was made of the data (a mask, say). What was computed of parameters and buffers alone is computed again.
-
-    Args:
-        path: operations in order.
-        start: the value they start from.
-        end: the value they lead to.
-        flow: the dataflow they come from.
     """
 
     def __init__(self, path: Sequence[Operation], start: int, end: int, flow: Dataflow) -> None:
@@ -120,14 +114,7 @@ class Replay:
 
 
 def out_of_place(op: Operation) -> Callable[..., Any]:
-    """The functional twin of an in-place operator, so that a replay writes to nobody's memory.
-
-    Args:
-        op: a recorded operation.
-
-    Returns:
-        A function of the same arguments.
-    """
+    """The functional twin of an in-place operator, so that a replay writes to nobody's memory."""
     if not op.func._schema.is_mutable:
         return op.func
     twin = getattr(torch.ops.aten, op.name.rstrip("_"), None)
@@ -136,15 +123,7 @@ def out_of_place(op: Operation) -> Callable[..., Any]:
 
 
 def shape_of(f: Replay, x: Tensor) -> Literal["activation", "affine", "unclear"]:
-    """Whether a function is affine element by element: by its operations, or by looking around the values seen.
-
-    Args:
-        f: the function.
-        x: what went into it.
-
-    Returns:
-        "affine" if f(x + d) − f(x) is proportional to d everywhere; "unclear" where it cannot be tried.
-    """
+    """Whether a function is affine element by element: by its operations, or by looking around the values seen."""
     names = {op.name.rstrip("_") for op in f.path}
     inside = {v for op in f.path for v in op.outputs} | {f.start}
     if names <= _LINEAR and all(_one_factor(op, inside) for op in f.path):

@@ -102,14 +102,7 @@ _FRAMES = (os.path.dirname(torch.__file__), os.path.dirname(os.path.dirname(__fi
 
 
 def kind_of(func: Any) -> Kind:
-    """What an aten operator does to the elements of its input.
-
-    Args:
-        func: an aten overload.
-
-    Returns:
-        The kind.
-    """
+    """What an aten operator does to the elements of its input."""
     name = func._schema.name.removeprefix("aten::")
     if torch.Tag.pointwise in func.tags or name in _POINTWISE:
         return "random" if torch.Tag.nondeterministic_seeded in func.tags and name not in _POINTWISE else "pointwise"
@@ -168,12 +161,7 @@ class Shapes(Following):
 
 
 class Tracer(Following):
-    """Records every aten call inside the block; ``values`` and ``operations`` are the trace.
-
-    Args:
-        model: names parameters and buffers, and its modules are followed while they run.
-        inputs: named input tensors.
-    """
+    """Records every aten call inside the block; ``values`` and ``operations`` are the trace."""
 
     def __init__(self, model: nn.Module, inputs: dict[str, Tensor]) -> None:
         super().__init__()

@@ -89,12 +89,6 @@ class Links:
 def find_links(anatomy: Anatomy) -> Links:
     """The links among the layers of a charted model.
 
-    Args:
-        anatomy: from :func:`netvitals.anatomy.chart`.
-
-    Returns:
-        The links in the order of the pass, and by layer why it starts no link.
-
     >>> import torch
     >>> from netvitals.anatomy import chart
     >>> net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
@@ -118,15 +112,7 @@ def find_links(anatomy: Anatomy) -> Links:
 
 
 def why_not_alone(layer: Layer, anatomy: Anatomy) -> str:
-    """Why a layer's weight is not a parameter that this layer alone uses, once; empty where it is.
-
-    Args:
-        layer: of the anatomy.
-        anatomy: of the model.
-
-    Returns:
-        The reason.
-    """
+    """Why a layer's weight is not a parameter that this layer alone uses, once; empty where it is."""
     if layer.reparametrised:
         return f"its weight is computed from {', '.join(layer.reparametrised)}"
     if layer.part.index:
@@ -157,12 +143,6 @@ def layers_after_activation(anatomy: Anatomy) -> frozenset[str]:
 
     What these do keeps a zero a zero, so that the sparsity of the activation is the sparsity of the layer's input. An
     addition does not: a layer behind a residual stream reads a dense tensor.
-
-    Args:
-        anatomy: from :func:`netvitals.anatomy.chart`.
-
-    Returns:
-        Names of layers.
 
     >>> import torch
     >>> from netvitals.anatomy import chart
@@ -196,13 +176,6 @@ def recorded(model: nn.Module, anatomy: Anatomy) -> Iterator[dict[str, LayerRun]
 
     A layer that is called as a function inside a larger module has no call that could be noted and stays out, and so
     does one whose weight is computed from other parameters.
-
-    Args:
-        model: that will be run.
-        anatomy: of the model.
-
-    Returns:
-        What each layer was given and gave, by name.
     """
     runs: dict[str, LayerRun] = {}
     handles = []

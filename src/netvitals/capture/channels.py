@@ -97,15 +97,7 @@ class Stack:
 
 
 def channel_view(t: Tensor, dim: int) -> Tensor:
-    """``t`` as (samples, channels) or (samples, channels, positions), at least float32, without a copy if it can be.
-
-    Args:
-        t: any tensor.
-        dim: of channels.
-
-    Returns:
-        The view.
-    """
+    """``t`` as (samples, channels) or (samples, channels, positions), at least float32, without a copy if it can be."""
     if t.ndim == 2 and dim in (1, -1) and t.dtype == torch.float32:
         return t  # the usual case, at no cost
     t = widened(t.detach())
@@ -118,27 +110,12 @@ def channel_view(t: Tensor, dim: int) -> Tensor:
 
 
 def widened(t: Tensor) -> Tensor:
-    """Half precision is reduced in float32: its sums overflow and its means lose all digits.
-
-    Args:
-        t: any tensor.
-
-    Returns:
-        At least float32.
-    """
+    """Half precision is reduced in float32: its sums overflow and its means lose all digits."""
     return t.float() if t.dtype in (torch.float16, torch.bfloat16) else t
 
 
 def by_channel_rows(t: Tensor, dim: int) -> Tensor:
-    """``t`` as rows × channels, in its own precision.
-
-    Args:
-        t: any tensor.
-        dim: of channels.
-
-    Returns:
-        (rows, channels).
-    """
+    """``t`` as rows × channels, in its own precision."""
     if t.ndim <= 1:
         return t.reshape(-1, 1)
     return t.movedim(dim, -1).reshape(-1, t.shape[dim])

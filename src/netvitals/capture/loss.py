@@ -71,12 +71,6 @@ def takes_tensor(loss_fn: Callable[..., Tensor]) -> bool:
     """Whether a loss is torch's own or one of ours, which compare one tensor with another.
 
     A user's own function gets the output as the model returns it.
-
-    Args:
-        loss_fn: a function of (output, target).
-
-    Returns:
-        True where the output must be one tensor.
     """
     plain = loss_fn.func if isinstance(loss_fn, functools.partial) else loss_fn
     home = getattr(plain, "__module__", None) or type(plain).__module__
@@ -93,14 +87,6 @@ _TORCH_LIKELIHOODS: tuple[tuple[Any, type[nn.Module], str], ...] = (
 
 def likelihood_of(loss_fn: LossFn, target: Any = None) -> str:
     """The likelihood behind a loss: ``"ce"`` (categorical over the last dimension) or ``"mse"`` (Gaussian).
-
-    Args:
-        loss_fn: a name, or one of torch's losses of that kind, also inside ``functools.partial``. None, for a model
-            that holds its own loss, is judged by the target.
-        target: the batch's target, which counts where ``loss_fn`` is None: whole numbers are classes.
-
-    Returns:
-        "ce" or "mse".
 
     >>> import torch
     >>> likelihood_of(nn.CrossEntropyLoss()), likelihood_of("half-mse"), likelihood_of(None, torch.tensor([3]))

@@ -14,14 +14,7 @@ OUTPUTS = ("output", "outputs", "out", "prediction", "predictions", "pred", "y_h
 
 
 def main_output(output: Any) -> Any:
-    """The tensor a loss function means: ``logits`` or the first tensor of a model's output; a tensor is itself.
-
-    Args:
-        output: of a model.
-
-    Returns:
-        The tensor, or the output where there is none.
-    """
+    """The tensor a loss function means: ``logits`` or the first tensor of a model's output; a tensor is itself."""
     if isinstance(output, Tensor):
         return output
     logits = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
@@ -31,14 +24,7 @@ def main_output(output: Any) -> Any:
 
 
 def tensors(nest: Any) -> Iterator[Tensor]:
-    """Every tensor inside nested tuples, lists and dicts, in order.
-
-    Args:
-        nest: nested containers.
-
-    Returns:
-        The tensors.
-    """
+    """Every tensor inside nested tuples, lists and dicts, in order."""
     if isinstance(nest, Tensor):
         yield nest
     elif isinstance(nest, Mapping):
@@ -72,15 +58,7 @@ def check_finite(nest: Any, what: str) -> None:
 
 
 def mapped(nest: Any, change: Callable[[Tensor], Any]) -> Any:
-    """Nested tuples, lists and dicts with every tensor changed; what is no tensor stays.
-
-    Args:
-        nest: nested containers.
-        change: of a tensor.
-
-    Returns:
-        The same containers.
-    """
+    """Nested tuples, lists and dicts with every tensor changed; what is no tensor stays."""
     if isinstance(nest, Tensor):
         return change(nest)
     if isinstance(nest, Mapping):
@@ -93,13 +71,6 @@ def mapped(nest: Any, change: Callable[[Tensor], Any]) -> Any:
 def output_tensor(output: Any, model: nn.Module) -> Tensor:
     """The one tensor that a model returns: itself, ``logits``, the only one inside, or one called output; else a
     sentence.
-
-    Args:
-        output: of a model.
-        model: for the sentence.
-
-    Returns:
-        The tensor.
     """
     found = main_output(output)
     inside = [found] if isinstance(found, Tensor) else list(tensors(found))

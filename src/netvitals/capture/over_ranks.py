@@ -117,17 +117,7 @@ class Growth(NamedTuple):
 def message_of(
     entries: Sequence[Entry], rank: int, facts: np.ndarray | None = None, examples_of: int | None = None
 ) -> Message:
-    """The numbers of one rank, ready to be added to those of others.
-
-    Args:
-        entries: everything it measured on a step.
-        rank: its number.
-        facts: what is told of each rank by itself.
-        examples_of: which share of the batch it sees, where that is not its number.
-
-    Returns:
-        The message.
-    """
+    """The numbers of one rank, ready to be added to those of others."""
     sums: list[np.ndarray] = []
     largest: list[np.ndarray] = []
     winners: list[np.ndarray] = []
@@ -162,15 +152,7 @@ def message_of(
 
 
 def pooled(entries: Sequence[Entry], message: Message) -> list[tuple[list[np.ndarray], Growth]]:
-    """The entries of one rank with the numbers of all.
-
-    Args:
-        entries: those that the rank made its own message of.
-        message: the sum of the messages of all ranks.
-
-    Returns:
-        For each entry its arrays, and how many times the rank's own elements and channels all ranks have.
-    """
+    """The entries of one rank with the numbers of all."""
     out = []
     known: dict[Any, list[np.ndarray]] = {}
     at = high = won = 0
@@ -274,12 +256,6 @@ def _number(kind: Kind, total: np.ndarray, n: float, mean: np.ndarray) -> np.nda
 def raw_moments(central: np.ndarray) -> np.ndarray:
     r"""$E x^k = \sum_j \binom{k}{j} E(x-\mu)^j \mu^{k-j}$ for k = 1, 2, 3, 4, from (μ, and central moments 2, 3, 4).
 
-    Args:
-        central: (..., 4).
-
-    Returns:
-        (..., 4).
-
     >>> raw_moments(np.array([2.0, 1.0, 0.0, 3.0]))
     array([ 2.,  5., 14., 43.])
     """
@@ -290,12 +266,6 @@ def raw_moments(central: np.ndarray) -> np.ndarray:
 
 def central_moments(raw: np.ndarray) -> np.ndarray:
     """The way back.
-
-    Args:
-        raw: (..., 4).
-
-    Returns:
-        (..., 4).
 
     >>> central_moments(np.array([2.0, 5.0, 14.0, 43.0]))
     array([2., 1., 0., 3.])

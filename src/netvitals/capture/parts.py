@@ -41,12 +41,6 @@ class Part(NamedTuple):
 def are_copies(columns: Sequence[Sequence[np.ndarray]]) -> bool:
     """Whether every place of the group has the same arrays.
 
-    Args:
-        columns: one list of arrays a place.
-
-    Returns:
-        True where all are equal.
-
     >>> are_copies([[np.array([1.0])], [np.array([1.0 + 1e-9])]]), are_copies([[np.array([1.0])], [np.array([2.0])]])
     (True, False)
     """

@@ -289,11 +289,7 @@ def _names(site: Site | str | Sequence[Site | str]) -> tuple[str, ...]:
 
 
 class Moved:
-    """Tensors on the host: one transfer per device.
-
-    Args:
-        tensors: anywhere; they are not kept.
-    """
+    """Tensors on the host: one transfer per device."""
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self._shapes = [t.shape for t in tensors]

@@ -84,13 +84,6 @@ class Several(Result, Generic[Part]):
 def one_screen(lines: Iterable[str], most: int = 40) -> str:
     """Lines as text, cut to what fits on a screen.
 
-    Args:
-        lines: may hold several lines each.
-        most: lines on a screen.
-
-    Returns:
-        The text.
-
     >>> print(one_screen(["a", "b", "c"], most=2))
     a
     … and 2 more
@@ -102,15 +95,6 @@ def one_screen(lines: Iterable[str], most: int = 40) -> str:
 
 def plain(value: Any, *, odd: Callable[[float], Any] | None = None, other: Callable[[Any], Any] = str) -> Any:
     """Tensors, arrays, enums, dataclasses and nested results as what JSON has.
-
-    Args:
-        value: anything.
-        odd: what becomes of a float that JSON cannot hold (NaN, infinities): ``str`` for its text, ``float`` to keep
-            it; None by default.
-        other: what becomes of a value of another kind; its text by default.
-
-    Returns:
-        Numbers, strings, lists, dicts and None.
 
     >>> plain({"a": torch.tensor([1.0, float("nan")]), "b": (1, np.float64(2))})
     {'a': [1.0, None], 'b': [1, 2.0]}

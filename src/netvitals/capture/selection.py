@@ -11,13 +11,6 @@ Only = str | Iterable[str] | Callable[[str], bool] | None  # names, patterns of 
 def lets_through(only: Only, name: str) -> bool:
     """Whether a name passes: equal to one of the names given, like one of the patterns, or by the function's word.
 
-    Args:
-        only: names, patterns, a function of a name, or None for all.
-        name: to be judged.
-
-    Returns:
-        True where it passes.
-
     >>> lets_through("block.*", "block.1"), lets_through(["head", "0"], "block.1"), lets_through(None, "head")
     (True, False, True)
     """

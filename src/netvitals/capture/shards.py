@@ -32,12 +32,6 @@ class Piece(NamedTuple):
 def is_distributed(t: Any) -> bool:
     """Whether this is a DTensor, without importing what defines it.
 
-    Args:
-        t: any tensor.
-
-    Returns:
-        True for a DTensor.
-
     >>> is_distributed(torch.zeros(2))
     False
     """
@@ -48,12 +42,6 @@ def local(t: Tensor) -> Tensor:
     """What this rank holds of a tensor; any other tensor as it is.
 
     A gradient that ranks still have to add up is not what it seems: it is a ``ValueError``, and nobody adds it up here.
-
-    Args:
-        t: any tensor.
-
-    Returns:
-        The piece.
     """
     if not is_distributed(t):
         return t
@@ -64,15 +52,7 @@ def local(t: Tensor) -> Tensor:
 
 
 def locals_of(tensors: Mapping[str, Tensor], skipped: dict[str, str]) -> dict[str, Tensor]:
-    """What this rank holds of each tensor; what cannot be said goes to ``skipped``.
-
-    Args:
-        tensors: by name.
-        skipped: gets what cannot be said → reason.
-
-    Returns:
-        The pieces by name.
-    """
+    """What this rank holds of each tensor; what cannot be said goes to ``skipped``."""
     out: dict[str, Tensor] = {}
     for name, t in tensors.items():
         try:
@@ -84,13 +64,6 @@ def locals_of(tensors: Mapping[str, Tensor], skipped: dict[str, str]) -> dict[st
 
 def pieces_of(model: nn.Module, world: int) -> dict[str, Piece]:
     """Every parameter of a model of which at least one tensor is cut into pieces; empty where a rank holds everything.
-
-    Args:
-        model: as it is trained.
-        world: how many ranks there are.
-
-    Returns:
-        By the name that a user knows.
 
     >>> pieces_of(nn.Linear(2, 1), 1)
     {}
@@ -117,15 +90,7 @@ def pieces_of(model: nn.Module, world: int) -> dict[str, Piece]:
 
 
 def piece_of(t: Tensor, world: int) -> Piece:
-    """What a rank holds of a DTensor; of any other tensor all.
-
-    Args:
-        t: any tensor.
-        world: number of ranks.
-
-    Returns:
-        Shape of the whole, and how many hold this piece.
-    """
+    """What a rank holds of a DTensor; of any other tensor all."""
     ranks = 1
     if is_distributed(t):
         mesh = t.device_mesh  # type: ignore[attr-defined]
@@ -135,14 +100,7 @@ def piece_of(t: Tensor, world: int) -> Piece:
 
 
 def is_put_away(t: Tensor) -> bool:
-    """Whether FSDP1 has taken a parameter apart: what is there is a slice, or memory that was freed.
-
-    Args:
-        t: a parameter.
-
-    Returns:
-        True where it must not be read.
-    """
+    """Whether FSDP1 has taken a parameter apart: what is there is a slice, or memory that was freed."""
     freed = t.layout is torch.strided and t.numel() > 0 and t.untyped_storage().size() == 0
     return freed or bool(getattr(t, "_fsdp_flattened", False))
 
@@ -151,12 +109,6 @@ def tensor_parallel_groups(model: nn.Module) -> set[tuple[int, ...]]:
     """The groups of ranks over which layers are cut, so that each computes with a part of them; empty where none is.
 
     FSDP puts its pieces together before they are computed with: what it has cut is whole here.
-
-    Args:
-        model: any.
-
-    Returns:
-        Tuples of ranks.
 
     >>> tensor_parallel_groups(nn.Linear(2, 1))
     set()
@@ -193,12 +145,6 @@ def _whole_spec(of_fsdp: Any) -> Any:
 def plain_name(name: str) -> str:
     """The name that a user gave, without those of wrappers.
 
-    Args:
-        name: of a parameter or module.
-
-    Returns:
-        The name.
-
     >>> plain_name("_fsdp_wrapped_module.blocks.0._fsdp_wrapped_module.up.weight")
     'blocks.0.up.weight'
     """
@@ -208,12 +154,6 @@ def plain_name(name: str) -> str:
 def is_wrapped(place: str) -> bool:
     """Whether a place has a name of FSDP1's own; what is there is known by the user's name.
 
-    Args:
-        place: name of a site.
-
-    Returns:
-        True for a name of FSDP1.
-
     >>> is_wrapped("blocks.0._fsdp_wrapped_module.up"), is_wrapped("blocks.0.up")
     (True, False)
     """
@@ -221,16 +161,7 @@ def is_wrapped(place: str) -> bool:
 
 
 def unflattened(name: str, flat: Any, t: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """A tensor as it is, or the parameters in the slice of a flat parameter of FSDP1.
-
-    Args:
-        name: of the parameter, as the model has it.
-        flat: the parameter.
-        t: a tensor in its shape: the parameter itself, its gradient, a copy.
-
-    Returns:
-        Names that a user knows, and tensors; one of which the rank holds nothing is empty.
-    """
+    """A tensor as it is, or the parameters in the slice of a flat parameter of FSDP1."""
     if not name.endswith(FLAT):
         yield plain_name(name), t
         return
@@ -240,15 +171,7 @@ def unflattened(name: str, flat: Any, t: Tensor) -> Iterator[tuple[str, Tensor]]
 
 
 def named(parameters: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors by the names that a user knows, flat parameters taken apart.
-
-    Args:
-        parameters: as the model has them, by name.
-        tensors: of the same names.
-
-    Returns:
-        The parts by name.
-    """
+    """Tensors by the names that a user knows, flat parameters taken apart."""
     return {n: part for name, t in tensors.items() for n, part in unflattened(name, parameters.get(name), t)}
 
 

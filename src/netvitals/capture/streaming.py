@@ -44,22 +44,7 @@ def stream_over(
     progress: Progress | None = None,
     first: Callable[[Task], int | None] | None = None,
 ) -> Streamed:
-    """Show every batch to ``meter``; an error in the meter is raised.
-
-    Args:
-        model: left bit for bit as it was.
-        batch: one batch, or a loader of batches, as :func:`~netvitals.capture.task.batches_of` tells them apart.
-        meter: sees activations, layers and tensors, without gradients; its recorder's step counts the examples before
-            the batch.
-        mode: ``"as_is"``, ``"train"`` or ``"eval"``.
-        seed: what noise is left in the model is drawn with it, anew for each batch.
-        progress: called with (batches done, batches planned).
-        first: called with the first batch before it is shown, to learn from it what the model is made of; it returns
-            the dimension of examples in the model's first input.
-
-    Returns:
-        How many examples and batches there were, and which places could not be seen.
-    """
+    """Show every batch to ``meter``; an error in the meter is raised."""
     schedule = Schedule([_Strict(meter)])
     schedule.select(0)
     observer = Observer(uncompiled(model), schedule, passive=False)

@@ -186,13 +186,6 @@ def batches_of(batch: Any) -> Iterator[Any]:
 def inputs_of(model: nn.Module, batch: Any) -> Task:
     """Take a batch apart where no loss is computed: a target is set aside and not given to the model.
 
-    Args:
-        model: the model, called as ``model(*args, **kwargs)``.
-        batch: what a loader yields, with or without a target.
-
-    Returns:
-        A task without a loss function.
-
     >>> import torch
     >>> task = inputs_of(nn.Linear(2, 1), {"input": torch.ones(3, 2), "labels": torch.zeros(3)})
     >>> task.forward().shape, len(task.targets)
@@ -208,15 +201,7 @@ def inputs_of(model: nn.Module, batch: Any) -> Task:
 
 
 def model_in(model: nn.Module, dtype: torch.dtype) -> nn.Module:
-    """A copy of a model in another precision, which it can run in.
-
-    Args:
-        model: any; it is not touched.
-        dtype: of floating-point parameters and buffers.
-
-    Returns:
-        The copy.
-    """
+    """A copy of a model in another precision, which it can run in."""
     twin = copy.deepcopy(model).to(dtype)
     for module in twin.modules():  # Hugging Face's experts run in one grouped product, which knows no float64
         if callable(choose := getattr(module, "set_experts_implementation", None)):
@@ -225,14 +210,7 @@ def model_in(model: nn.Module, dtype: torch.dtype) -> nn.Module:
 
 
 def in_double(task: Task) -> Task:
-    """The same task in float64: a copy of the model, and every floating-point input; the model is not touched.
-
-    Args:
-        task: any.
-
-    Returns:
-        a new task.
-    """
+    """The same task in float64: a copy of the model, and every floating-point input; the model is not touched."""
     cast = lambda t: t.double() if t.is_floating_point() else t
     args, kwargs = mapped(task.args, cast), mapped(dict(task.kwargs), cast)
     return Task(

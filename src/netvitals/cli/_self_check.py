@@ -42,14 +42,7 @@ class Bench:
 
 
 def self_check(tell: Callable[[str], None] = lambda name: None) -> list[Check]:
-    """Try every part that a first run needs; a part whose forerunner is broken is not tried.
-
-    Args:
-        tell: is given the name of each check before it begins.
-
-    Returns:
-        A check a part, in order, up to the first that is broken.
-    """
+    """Try every part that a first run needs; a part whose forerunner is broken is not tried."""
     done: list[Check] = []
     # a thread may still close a file of the run when the folder goes
     with tempfile.TemporaryDirectory(prefix="netvitals-doctor-", ignore_cleanup_errors=True) as folder:

@@ -248,15 +248,7 @@ def _readout(task: Task, name: str | None) -> tuple[str, Any, bool]:
 
 
 def readout_name(anatomy: Anatomy, layers: Mapping[str, nn.Module]) -> str:
-    """The one layer that makes a model's output.
-
-    Args:
-        anatomy: of the model.
-        layers: the modules it may be.
-
-    Returns:
-        Its name.
-    """
+    """The one layer that makes a model's output."""
     found = list(dict.fromkeys(layer.name for layer in anatomy.readouts if layer.name in layers))
     if len(found) != 1:
         what = f"{len(found)} layers make the output ({', '.join(found)})" if found else "no layer makes the output"

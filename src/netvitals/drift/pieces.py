@@ -20,12 +20,7 @@ LOST = "extreme_threshold"
 
 
 def write_drift(recorder: Recorder, view: ParameterView) -> None:
-    """Note the drift of every parameter of the view, and by role.
-
-    Args:
-        recorder: takes the sums now and the numbers when those of all ranks are known.
-        view: of parameters in pieces.
-    """
+    """Note the drift of every parameter of the view, and by role."""
     names = [n for n, p in view.params.items() if p.is_floating_point() and view.pieces[n].numel]
     if not names:
         return
@@ -99,16 +94,6 @@ def drift_of_sums(
     total: np.ndarray, squares: np.ndarray, std: np.ndarray, std0: np.ndarray, n: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """(drift_z, drift_t) from the sums of the change and of its squares; NaN for a single entry.
-
-    Args:
-        total: sums of the change.
-        squares: sums of its squares.
-        std: spread of the entries now.
-        std0: spread at the start.
-        n: number of entries.
-
-    Returns:
-        One entry a tensor.
 
     >>> z, t = drift_of_sums(*(np.array([v]) for v in (4.0, 7.0, 1.0, 1.0, 4.0)))
     >>> round(float(z[0]), 6), round(float(t[0]), 6)

@@ -31,15 +31,6 @@ class UnitShares(NamedTuple):
 def unit_shares(on: Any, *, total: Callable[[Any], Any], units: Any, full: float = 1) -> UnitShares:
     """Sparsity from how often every unit was on.
 
-    Args:
-        on: by unit, the share of its elements that are not zero, or their number.
-        total: the sum over the units of each site.
-        units: how many units each site has.
-        full: what ``on`` is for a unit that is never zero: 1 for shares, the number of elements for counts.
-
-    Returns:
-        Three shares for each site.
-
     >>> unit_shares(np.array([0, 3, 4, 4]), total=np.sum, units=4, full=4)._asdict()
     {'hard': 0.3125, 'dead': 0.25, 'always_on': 0.5}
     """
@@ -62,17 +53,6 @@ class Heights(NamedTuple):
 def heights(largest: Any, *, mean: Any, median: Any, variance: Any, fourth: Any, elements: Any) -> Heights:
     """The ratios of a spike; NaN where there is nothing to compare with (all entries zero, or all equal).
 
-    Args:
-        largest: the largest |a|.
-        mean: of |a|.
-        median: of the |a| that are not zero.
-        variance: of a.
-        fourth: the Euclidean norm of (a − mean a)², whose square over ``elements`` is the fourth central moment.
-        elements: entries behind the numbers.
-
-    Returns:
-        Three ratios and whether the largest entry is massive.
-
     >>> heights(200.0, mean=2.0, median=0.1, variance=4.0, fourth=80.0, elements=100)
     Heights(over_mean=100.0, over_median=2000.0, kurtosis=4.0, massive=True)
     """
@@ -88,15 +68,7 @@ def heights(largest: Any, *, mean: Any, median: Any, variance: Any, fourth: Any,
 
 
 def is_massive(largest: Any, over_median: Any) -> Any:
-    """Whether an entry exceeds 100 and 1000 medians.
-
-    Args:
-        largest: max |a|.
-        over_median: it over the median.
-
-    Returns:
-        a bool, or an array of them.
-    """
+    """Whether an entry exceeds 100 and 1000 medians."""
     found = (np.asarray(largest) > MASSIVE) & (np.asarray(over_median) > MASSIVE_OVER_MEDIAN)
     return found if np.ndim(found) else bool(found)
 

@@ -149,14 +149,6 @@ def row_means(module: nn.Module, x: Tensor, g: Tensor) -> tuple[Tensor, Tensor] 
 
     The mean entry of $\sum_r g_r x_r^\top$ over rows $r$ (examples and positions) is $\sum_r \bar g_r \bar x_r$, so no
     outer product is formed; a convolution's $\bar x_r$ is the mean of the patch at $r$.
-
-    Args:
-        module: a linear or convolution layer.
-        x: its input.
-        g: gradient of its output.
-
-    Returns:
-        Means of g and of x.
     """
     if x.dtype in (torch.float16, torch.bfloat16):
         x = x.float()
@@ -181,43 +173,18 @@ def row_means(module: nn.Module, x: Tensor, g: Tensor) -> tuple[Tensor, Tensor] 
 
 
 def split_sums(gm: Tensor, xm: Tensor) -> tuple[Tensor, Tensor]:
-    """(tot, prod) of layers stacked as (layers, groups, rows), for a mean-reduced loss.
-
-    Args:
-        gm: means of g.
-        xm: means of x.
-
-    Returns:
-        One number a layer.
-    """
+    """(tot, prod) of layers stacked as (layers, groups, rows), for a mean-reduced loss."""
     tot, prod = joined(*split_parts(gm, xm))
     return tot, prod
 
 
 def split_parts(gm: Tensor, xm: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """What the two are made of, each of which may be averaged over ranks: Σ g x, Σ g and the mean x, by group.
-
-    Args:
-        gm: means of g, (layers, groups, rows).
-        xm: means of x, shaped like ``gm``.
-
-    Returns:
-        Three tensors (layers, groups).
-    """
+    """What the two are made of, each of which may be averaged over ranks: Σ g x, Σ g and the mean x, by group."""
     return (gm * xm).sum(2), gm.sum(2), xm.mean(2)
 
 
 def joined(both: Any, g: Any, x: Any) -> tuple[Any, Any]:
-    """(tot, prod) of the three parts.
-
-    Args:
-        both: Σ g x.
-        g: Σ g.
-        x: mean x.
-
-    Returns:
-        One number a layer.
-    """
+    """(tot, prod) of the three parts."""
     return both.mean(1), (g * x).mean(1)
 
 

@@ -305,14 +305,7 @@ def _average(weighted: list[tuple[float, float]]) -> float:
 
 
 def dense_flops(view: LinearView) -> float:
-    """Two operations per weight and position: 2·in·out for each token of a linear layer.
-
-    Args:
-        view: of the layer as it ran.
-
-    Returns:
-        Operations of the whole batch.
-    """
+    """Two operations per weight and position: 2·in·out for each token of a linear layer."""
     weight = getattr(view.module, "weight", None)
     if not isinstance(weight, Tensor):
         return 0.0

@@ -66,15 +66,6 @@ class SiteSpikes(Result):
 def coordinates_of(index: int, shape: Sequence[int], channel_dim: int, batch_dim: int | None) -> tuple[int, int, int]:
     """Where the entry of this flat index lies: example, position (over all other dimensions) and channel.
 
-    Args:
-        index: into the flattened tensor.
-        shape: of the tensor.
-        channel_dim: the dimension that counts channels; a tensor of one dimension has one channel.
-        batch_dim: the dimension that counts examples; None if there is none, and the example is then −1.
-
-    Returns:
-        Example, position and channel.
-
     >>> coordinates_of(13, (2, 3, 4), -1, 0), coordinates_of(13, (2, 3, 4), -1, 1)
     ((1, 0, 1), (0, 1, 1))
     """

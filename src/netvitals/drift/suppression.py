@@ -70,11 +70,7 @@ class Suppression(Result):
 
 
 class RowCentred(nn.Module):
-    """A weight whose rows have mean zero, whatever the parameter behind it is.
-
-    Args:
-        out_dim: the dimension of the stored weight that counts outputs.
-    """
+    """A weight whose rows have mean zero, whatever the parameter behind it is."""
 
     def __init__(self, out_dim: int = 0) -> None:
         super().__init__()

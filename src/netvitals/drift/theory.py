@@ -24,14 +24,6 @@ Activation = str | nn.Module | Callable[[Tensor], Tensor]
 def downstream_gain(outputs: int, readout_variance: float, hidden: Sequence[tuple[int, float]] = ()) -> float:
     r"""$c_l = E\lVert v_i\rVert^2$, $v_i$ the column of the map from unit i's activation to the outputs (D1).
 
-    Args:
-        outputs: number of outputs.
-        readout_variance: variance of a readout weight.
-        hidden: (width, variance of an incoming weight) of each hidden layer downstream, in order.
-
-    Returns:
-        The gain.
-
     >>> downstream_gain(5, 1 / 8), downstream_gain(5, 1 / 12, [(12, 2 / 8)])
     (0.625, 0.625)
     """
@@ -46,13 +38,6 @@ def downstream_gain(outputs: int, readout_variance: float, hidden: Sequence[tupl
 def he_gain(width: int, outputs: int) -> float:
     """c_l = d_out/d_l: He-initialised hidden layers and a readout of variance 1/fan_in, at any depth (D1).
 
-    Args:
-        width: d_l of the layer.
-        outputs: d_out of the network.
-
-    Returns:
-        The gain.
-
     >>> he_gain(8, 5)
     0.625
     """
@@ -66,14 +51,6 @@ def expected_gradient(p: Tensor, f: Activation = "relu", *, gain: float) -> Tens
 
     The label drops out: it is independent of the weights downstream, whose mean is zero.
 
-    Args:
-        p: pre-activations.
-        f: the activation φ, or its name.
-        gain: c_l.
-
-    Returns:
-        Shaped like ``p``.
-
     >>> expected_gradient(torch.tensor([2.0, -1.0]), gain=0.5).tolist()
     [1.0, 0.0]
     """
@@ -84,14 +61,6 @@ def expected_gradient_of_loss(p: Tensor, inner: Tensor | float, f: Activation = 
     r"""$E[\partial\ell/\partial p_i] = \varphi'(p_i)\,a_i\,\lVert a\rVert^{-2}\,E\langle o,\nabla_o\ell\rangle$ (D4).
 
     For any differentiable loss and Gaussian weights.
-
-    Args:
-        p: pre-activations, units in the last dimension.
-        inner: E⟨o, ∇ℓ⟩ of each sample (shape of p without the last dimension).
-        f: activation, by name or callable.
-
-    Returns:
-        The expected gradient, in the shape of ``p``, in float64.
 
     >>> expected_gradient_of_loss(torch.tensor([3.0, 4.0, -1.0]), 5.0).tolist()
     [0.6, 0.8, 0.0]
@@ -104,32 +73,12 @@ def expected_gradient_of_loss(p: Tensor, inner: Tensor | float, f: Activation = 
 
 
 def cross_entropy_force(p: Tensor, f: Activation = "relu", *, readout_variance: float, doubt: float) -> Tensor:
-    r"""$\sigma_L^2\,\varphi(p_i)\varphi'(p_i)\,E[1-\lVert s\rVert^2]$: cross-entropy, only the readout downstream (D3).
-
-    Args:
-        p: pre-activations of the last hidden layer.
-        f: activation, by name or callable.
-        readout_variance: variance σ_L² of a readout weight.
-        doubt: E[1 − ‖softmax(o)‖²], 1 − 1/classes for small outputs and 0 for certain ones.
-
-    Returns:
-        The expected gradient, in the shape of ``p``, in float64.
-    """
+    r"""$\sigma_L^2\,\varphi(p_i)\varphi'(p_i)\,E[1-\lVert s\rVert^2]$: cross-entropy, readout only (D3)."""
     return readout_variance * doubt * force(p, f)
 
 
 def expected_weight_gradient(x: Tensor, p: Tensor, f: Activation = "relu", *, gain: float) -> Tensor:
-    r"""$E[\partial L/\partial W_{ik}] = c_l\,E_x[\varphi\varphi'(p_i)\,x_k]$, shape (units, inputs), for MSE (D6).
-
-    Args:
-        x: inputs of the layer, (samples, inputs).
-        p: its pre-activations, (samples, units).
-        f: activation after the layer, by name or callable.
-        gain: c_l, from :func:`downstream_gain` or :func:`he_gain`.
-
-    Returns:
-        The expected gradient (units, inputs), in float64.
-    """
+    r"""$E[\partial L/\partial W_{ik}] = c_l\,E_x[\varphi\varphi'(p_i)\,x_k]$, shape (units, inputs), for MSE (D6)."""
     if x.ndim != 2 or p.ndim != 2 or len(x) != len(p):
         raise ValueError(
             f"expected inputs (samples, inputs) and pre-activations (samples, units), got "
@@ -140,16 +89,6 @@ def expected_weight_gradient(x: Tensor, p: Tensor, f: Activation = "relu", *, ga
 
 def first_step_drift(x: Tensor, p: Tensor, f: Activation = "relu", *, gain: float, lr: float) -> float:
     r"""$E\,\Delta\bar W = -\eta\,c_l\,\mathrm{mean}_{ik} E_x[\varphi\varphi'(p_i)x_k]$: one SGD step on MSE (D6).
-
-    Args:
-        x: inputs of the layer, (examples, in).
-        p: its pre-activations, (examples, out).
-        f: the activation φ, or its name.
-        gain: c_l.
-        lr: learning rate η.
-
-    Returns:
-        The change of the mean weight.
 
     >>> x = torch.tensor([[1.0, 3.0], [1.0, 1.0]])
     >>> first_step_drift(x, torch.tensor([[2.0], [-1.0]]), gain=0.5, lr=0.1)
@@ -162,14 +101,6 @@ def mean_force(f: Activation, *, mu: float = 0.0, sigma: float = 1.0) -> float:
     r"""$E[\varphi\varphi'(p)]$ for $p \sim N(\mu,\sigma^2)$: its sign, not that of the gradient on positive units,
     tells whether there is drift (D11).
 
-    Args:
-        f: the activation φ, or its name.
-        mu: mean of p.
-        sigma: its standard deviation.
-
-    Returns:
-        The mean.
-
     >>> round(mean_force("relu"), 6), abs(mean_force("tanh")) < 1e-12
     (0.398942, True)
     """
@@ -178,15 +109,6 @@ def mean_force(f: Activation, *, mu: float = 0.0, sigma: float = 1.0) -> float:
 
 def drift_sign(f: Activation, input_mean: float, *, mu: float = 0.0, sigma: float = 1.0) -> int:
     r"""Sign of the drift of a layer's weights: $-\mathrm{sign}\,E[\varphi\varphi'(p)]\cdot\mathrm{sign}\,E[x]$ (D7).
-
-    Args:
-        f: the activation after the layer.
-        input_mean: mean of the layer's input; 0 for centred data.
-        mu: mean of the pre-activations.
-        sigma: their standard deviation.
-
-    Returns:
-        −1, 0 or 1; 0 where there is no force or the input is centred.
 
     >>> drift_sign("relu", 0.4), drift_sign("neg_relu", -0.4), drift_sign("relu", -0.4), drift_sign("tanh", 0.4)
     (-1, -1, 1, 0)
@@ -201,13 +123,6 @@ def cross_entropy_inner(logits: Tensor, labels: Tensor) -> Tensor:
     r"""$\langle o,\nabla_o\ell\rangle = \sum_c s_c o_c - o_y$ per sample (D5): positive while the model is at or below
     chance, negative once the true logit beats the softmax-weighted mean.
 
-    Args:
-        logits: (..., C).
-        labels: (...), whole numbers below C.
-
-    Returns:
-        (...).
-
     >>> cross_entropy_inner(torch.tensor([[2.0, 0.0]]), torch.tensor([0])) < 0
     tensor([True])
     """
@@ -217,13 +132,6 @@ def cross_entropy_inner(logits: Tensor, labels: Tensor) -> Tensor:
 def squared_error_inner(outputs: Tensor, targets: Tensor) -> Tensor:
     r"""$\langle o,\nabla_o\ell\rangle = \lVert o\rVert^2 - \langle o,y\rangle$ per sample, half the squared error (D5).
 
-    Args:
-        outputs: (..., d).
-        targets: shaped like ``outputs``.
-
-    Returns:
-        (...).
-
     >>> squared_error_inner(torch.tensor([[2.0, 1.0]]), torch.tensor([[1.0, 0.0]])).tolist()
     [3.0]
     """
@@ -232,13 +140,6 @@ def squared_error_inner(outputs: Tensor, targets: Tensor) -> Tensor:
 
 def force(p: Tensor, f: Activation = "relu") -> Tensor:
     r"""$\varphi(p)\varphi'(p) = \tfrac12\,\tfrac{d}{dp}\varphi^2(p)$ in float64: the push of an output-energy penalty.
-
-    Args:
-        p: pre-activations.
-        f: the activation φ, or its name.
-
-    Returns:
-        Shaped like ``p``.
 
     >>> force(torch.tensor([-1.0, 3.0])).tolist()
     [0.0, 3.0]

@@ -126,14 +126,7 @@ def role(name: str, parameter: Tensor, modules: Mapping[str, nn.Module], ndim: i
 
 
 def weight_columns(w: Tensor) -> list[Tensor]:
-    """Of each row: mean, spread, extremes, norm, shares of negative and positive weights, a high quantile of |w|.
-
-    Args:
-        w: (rows, entries).
-
-    Returns:
-        One tensor (rows,) a statistic.
-    """
+    """Of each row: mean, spread, extremes, norm, shares of negative and positive weights, a high quantile of |w|."""
     mean = w.mean(1, keepdim=True)
     scratch = torch.empty_like(w)
     negative = torch.lt(w, 0, out=scratch).mean(1)
@@ -155,14 +148,6 @@ def drift_columns(delta: Tensor, std: Tensor, std0: Tensor) -> list[Tensor]:
     """Of each row's change since the start: its mean in units of the average spread, and its own t value.
 
     A row of one entry has no spread and gets NaN.
-
-    Args:
-        delta: change since the start, (rows, entries).
-        std: spread of each row now.
-        std0: spread at the start.
-
-    Returns:
-        Two tensors (rows,).
     """
     mean = delta.mean(1, keepdim=True)
     if delta.shape[1] < 2:
@@ -173,15 +158,6 @@ def drift_columns(delta: Tensor, std: Tensor, std0: Tensor) -> list[Tensor]:
 
 
 def row_std(w: Tensor, mean: Tensor, scratch: Tensor | None = None) -> Tensor:
-    """Sample standard deviation of each row from its mean; far faster than ``torch.std`` on a CPU.
-
-    Args:
-        w: (rows, entries).
-        mean: of each row, (rows, 1).
-        scratch: room for an intermediate.
-
-    Returns:
-        (rows,).
-    """
+    """Sample standard deviation of each row from its mean; far faster than ``torch.std`` on a CPU."""
     centred = torch.sub(w, mean, out=scratch) if scratch is not None else w - mean
     return torch.linalg.vector_norm(centred, dim=1) / max(1, w.shape[1] - 1) ** 0.5

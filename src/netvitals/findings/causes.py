@@ -62,12 +62,6 @@ NOTHING_LEARNED = 9.5
 def rank(rule: str) -> float:
     """How far from the root of things a rule's finding is; those that are not listed are last.
 
-    Args:
-        rule: a name.
-
-    Returns:
-        A place in :data:`ORDER`.
-
     >>> rank("gradients carried over") < rank("loss rises") < rank("my own rule")
     True
     """
@@ -85,15 +79,7 @@ def _ranks(findings: Sequence[Finding]) -> dict[str, float]:
 
 
 def diagnosed(findings: Sequence[Finding], last: int) -> list[Finding]:
-    """The findings as a forest: causes, the gravest first, each with its consequences below it.
-
-    Args:
-        findings: one by one, as rules gave them.
-        last: the last step, to judge what began when.
-
-    Returns:
-        Causes, and what has no cause among the others.
-    """
+    """The findings as a forest: causes, the gravest first, each with its consequences below it."""
     alarming = [f for f in findings if f.severity in ("critical", "warning")]
     ranks = _ranks(findings)
     causes = sorted((f for f in alarming if f.rule not in INDEPENDENT), key=lambda f: (ranks[f.rule], _begin(f)))

@@ -38,14 +38,7 @@ HOMOGENEOUS = ("relu", "relu_", "leaky_relu", "leakyrelu", "identity")  # where 
     also=("drift",),
 )
 def negative(context: Context) -> Iterator[Finding]:
-    """Pre-activations that sank, or else weights that drifted below zero; with the push of the loss as the outlook.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """Pre-activations that sank, or else weights that drifted below zero; with the push of the loss as the outlook."""
     table = context.table
     push, holds = output_push(table), law_holds(table)
     outlook = _outlook(push) if holds else _measured(table)
@@ -99,12 +92,6 @@ def negative(context: Context) -> Iterator[Finding]:
 def law_holds(table: Table) -> bool:
     """Whether ⟨o, ∇ℓ⟩ at the output speaks for every layer: a chain of positively homogeneous activations, without
     norms, skips or attention on the way. In a pre-norm GPT its sign is right for half of the layers only.
-
-    Args:
-        table: with the sites in its metadata.
-
-    Returns:
-        True where all conditions are met as far as the sites tell.
     """
     sites = table.meta.get("sites", ())
     ops = {str(s.get("op", "")).lower() for s in sites if s.get("kind") == "activation"}
@@ -146,14 +133,7 @@ def _gain(table: Table, parameter: str) -> bool:
 
 
 def output_push(table: Table) -> Curve | None:
-    """⟨o, ∇ℓ⟩ at the model's output.
-
-    Args:
-        table: the curves of a run.
-
-    Returns:
-        The curve; None where it was not measured.
-    """
+    """⟨o, ∇ℓ⟩ at the model's output."""
     known = {str(s.get("name")) for s in table.meta.get("sites", ()) if s.get("kind") == "output"} or {"output"}
     return next((s for s in table.at("drift", "euler") if s.site in known), None)
 

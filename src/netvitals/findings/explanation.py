@@ -14,12 +14,6 @@ from netvitals.runs import Finding
 def rule_named(name: str) -> Rule:
     """The rule of that name.
 
-    Args:
-        name: as findings carry it; another is a ``ValueError`` with the nearest.
-
-    Returns:
-        The rule.
-
     >>> rule_named("overfiting")
     Traceback (most recent call last):
     ...
@@ -34,14 +28,7 @@ def rule_named(name: str) -> Rule:
 
 
 def threshold_of(name: str) -> str:
-    """Beyond what a rule speaks and where that comes from, in a sentence; empty for a rule that is not registered.
-
-    Args:
-        name: of the rule.
-
-    Returns:
-        The sentence.
-    """
+    """Beyond what a rule speaks and where that comes from, in a sentence; empty for a rule that is not registered."""
     known = next((r for r in RULES if r.name == name), None)
     if known is None or not known.threshold:
         return ""
@@ -49,14 +36,7 @@ def threshold_of(name: str) -> str:
 
 
 def error_rate(name: str) -> str:
-    """How often a rule was right in the clinic, in a sentence; empty where it never spoke there.
-
-    Args:
-        name: of the rule.
-
-    Returns:
-        The sentence.
-    """
+    """How often a rule was right in the clinic, in a sentence; empty where it never spoke there."""
     tried = of_rule(name)
     if not tried:
         return ""
@@ -72,13 +52,6 @@ def error_rate(name: str) -> str:
 
 def explain(name: str, finding: Finding | None = None) -> str:
     """Everything that is known of a rule, and of one finding of it.
-
-    Args:
-        name: of the rule.
-        finding: one that it gave, whose readings are shown.
-
-    Returns:
-        Several lines.
 
     >>> print(explain("gradients carried over").splitlines()[0])
     gradients carried over: Does every backward pass begin with empty gradients?

@@ -65,14 +65,7 @@ def _odds(f: Forecast) -> str:
 
 @rule("danger forecast", "Will this run be lost?", "loss", ("loss", "loss"), least=8)
 def danger(context: Context) -> Iterator[Finding]:
-    """A run that is about to be lost.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """A run that is about to be lost."""
     for f in _open(context, "loss/lost"):
         tried = f.method == "rehearsal"
         if not tried and _came_back(context.table, f.made_at):  # a rehearsal takes its calls back itself
@@ -107,14 +100,7 @@ def _came_back(table: Table, since: int) -> bool:
 
 @rule("plateau forecast", "When does this plateau end?", "loss", ("loss", "loss"), least=8)
 def plateau_end(context: Context) -> Iterator[Finding]:
-    """The end of the plateau the loss is on.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """The end of the plateau the loss is on."""
     for f in _open(context, "plateau/"):
         event = "leave this plateau" if f.quantity == "plateau/leaves" else "have fallen by half"
         why = f"Its slope grows as it does on the way out of a saddle (from {BASIS.get(f.method, f.method)}"
@@ -132,14 +118,7 @@ def plateau_end(context: Context) -> Iterator[Finding]:
 
 @rule("gates ahead", "Will gates shut?", "gates", ("gates", "density@"), least=6)
 def gates_ahead(context: Context) -> Iterator[Finding]:
-    """Layers whose gate density will surely fall by five points and more by the end, or as far as can be seen.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """Layers whose gate density will surely fall by five points and more by the end, or as far as can be seen."""
     hits: list[Hit] = []
     when: dict[str, Forecast] = {}
     for f in _open(context, "gates/density@"):
@@ -170,14 +149,7 @@ def gates_ahead(context: Context) -> Iterator[Finding]:
     "costly sparsity", "Will sparsity pass the level at which this run lost?", "sparsity", ("sparsity", "hard"), least=6
 )
 def costly(context: Context) -> Iterator[Finding]:
-    """Layers that will be as sparse again as they were when the loss of this run rose.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """Layers that will be as sparse again as they were when the loss of this run rose."""
     loss, seen = context.table.loss, set[str]()
     if loss is None:
         return
@@ -202,14 +174,7 @@ def costly(context: Context) -> Iterator[Finding]:
 
 @rule("drift forecast", "Where are drift and sparsity heading?", "drift", ("drift", "euler"), ("sparsity", "hard"))
 def forecast(context: Context) -> Iterator[Finding]:
-    """When drift turns round and when sparsity meets the cliff, where the recent trend carries that far.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """When drift turns round and when sparsity meets the cliff, where the recent trend carries that far."""
     table = context.table
     push = output_push(table)
     if push is not None:
@@ -277,12 +242,6 @@ def _cliff(table: Table, push: Curve | None) -> Iterator[Finding]:
 
 def push_sign(push: Curve) -> int:
     """+1 or −1 where the mean of the last third of the readings differs from zero by two standard errors, else 0.
-
-    Args:
-        push: ⟨o, ∇ℓ⟩, or another force.
-
-    Returns:
-        Its sign, as far as it is sure.
 
     >>> push_sign(Curve("drift", "o", "euler", np.arange(9), np.array([1.0] * 6 + [0.001, -0.002, 0.003])))
     0

@@ -24,26 +24,12 @@ CHANGE = 0.03  # a forecast change smaller than this is not worth a word
 
 
 def theta_of(table: Table) -> str:
-    """The density metric to judge by: the smallest threshold that was recorded.
-
-    Args:
-        table: the curves of a run.
-
-    Returns:
-        Name of the metric.
-    """
+    """The density metric to judge by: the smallest threshold that was recorded."""
     return next(iter(densities(table)), "density@0.01")
 
 
 def densities(table: Table) -> list[str]:
-    """The density metrics that were recorded, the smallest threshold first.
-
-    Args:
-        table: the curves of a run.
-
-    Returns:
-        Names of the metrics.
-    """
+    """The density metrics that were recorded, the smallest threshold first."""
     found = {m for v, _, m in table.series if v == "gates" and m.startswith("density@") and ":" not in m}
     return sorted(found, key=lambda m: float(m.split("@")[1]))
 
@@ -56,14 +42,7 @@ def densities(table: Table) -> list[str]:
     least=5,
 )
 def forecast(context: Context) -> Iterator[Finding]:
-    """Where gate density goes when σ halves once more, by the interval-union law where it explains the present.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """Where gate density goes when σ halves once more, by the interval-union law where it explains the present."""
     table, metrics = context.table, densities(context.table)
     down: list[Hit] = []
     up: list[Hit] = []

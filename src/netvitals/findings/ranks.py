@@ -25,14 +25,7 @@ OFTEN = 3  # the same rank on so many measured steps is a trouble of the rank, n
     optional=True,
 )
 def outliers(context: Context) -> Iterator[Finding]:
-    """A gradient that is not finite, or far longer than the others, with the rank and the micro-batch it came from.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """A gradient that is not finite, or far longer than the others, with the rank and the micro-batch it came from."""
     table = context.table
     found = {m: table.get("ranks", "model", m) for m in ("grad_over_median", "grad_rank", "grad_micro_batch")}
     ratio, rank, batch = found.values()

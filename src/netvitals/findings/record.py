@@ -18,36 +18,17 @@ FILE = Path(__file__).with_name("clinic.json")
 
 @cache
 def measured() -> Mapping[str, Any]:
-    """Everything the clinic measured, or nothing where it was never run.
-
-    Returns:
-        The results by table, as :mod:`netvitals_lab.clinic` (the lab) writes them.
-    """
+    """Everything the clinic measured, or nothing where it was never run."""
     return json.loads(FILE.read_text(encoding="utf-8")) if FILE.is_file() else {}
 
 
 def of_rule(rule: str) -> Mapping[str, Any]:
-    """How a rule did in the clinic.
-
-    Args:
-        rule: its name.
-
-    Returns:
-        ``spoke`` (runs in which it gave the first finding), ``right`` (… of these with that very disease), ``healthy``
-        (healthy runs), ``false`` (… of these in which it alarmed); empty where nothing is known.
-    """
+    """How a rule did in the clinic."""
     return measured().get("rules", {}).get(rule, {})
 
 
 def of_advice(finding: Finding) -> str:
-    """How often the advice of a finding mended a run, in a sentence; empty where nobody tried.
-
-    Args:
-        finding: with the rule that gave it and its remedy.
-
-    Returns:
-        The sentence.
-    """
+    """How often the advice of a finding mended a run, in a sentence; empty where nobody tried."""
     if finding.remedy is None:
         return ""
     tried = measured().get("advice", {}).get(finding.rule, {}).get(finding.remedy.kind)

@@ -70,25 +70,7 @@ def rule(
     refuted_by: str = "",
     also: tuple[str, ...] = (),
 ) -> Callable[[Callable[[Context], Any]], Rule]:
-    """Make a rule of a function that yields findings; they get its name, and its vital sign where they name none.
-
-    Args:
-        name: of the rule.
-        question: that it asks of the readings.
-        vital: the vital sign whose card shows what it finds.
-        needs: (vital, metric) pairs, any of which makes the question answerable; ``("gates", "density@")`` stands for
-            any threshold.
-        least: readings that a series must have for the question to make sense.
-        optional: asked only where some of what it needs was read.
-        null: what a healthy network shows.
-        threshold: beyond what the rule speaks, in words.
-        source: where the threshold comes from.
-        refuted_by: what would prove a finding of this rule wrong.
-        also: other vital signs whose readings it judges.
-
-    Returns:
-        The decorator.
-    """
+    """Make a rule of a function that yields findings; they get its name, and its vital sign where they name none."""
 
     def made(observe: Callable[[Context], Iterable[Finding]]) -> Rule:
         def signed(context: Context) -> list[Finding]:
@@ -143,36 +125,14 @@ def hit(
     beyond: float | None = None,
     above: bool = True,
 ) -> Hit:
-    """A site's trouble, grounded on one of its series.
-
-    Args:
-        curve: the series.
-        severity: how grave it is here.
-        size: how bad it is, to name the worst.
-        change: whether the series' start is part of the evidence; by default where it has more than two readings.
-        beyond: the threshold that the series has crossed, from which since when and how sure follow.
-        above: whether beyond means above.
-
-    Returns:
-        The hit.
-    """
+    """A site's trouble, grounded on one of its series."""
     change = len(curve.finite) > 2 if change is None else change
     found = Hit(curve.site, severity, (curve.evidence(change=change),), size)
     return found if beyond is None else crossed(found, curve, beyond, above)
 
 
 def crossed(found: Hit, curve: Curve, threshold: float, above: bool = True) -> Hit:
-    """The same hit with since when, until when and how sure, from where its series is beyond a threshold.
-
-    Args:
-        found: the hit.
-        curve: the series.
-        threshold: that it has crossed.
-        above: whether beyond means above.
-
-    Returns:
-        The hit with its dates.
-    """
+    """The same hit with since when, until when and how sure, from where its series is beyond a threshold."""
     with np.errstate(invalid="ignore"):
         seen = curve.values > threshold if above else curve.values < threshold
     stretch = last_stretch(curve.steps, seen)
@@ -196,19 +156,7 @@ def together(
     vital: str = "",
     remedy: Remedy | None = None,
 ) -> list[Finding]:
-    """One finding for all sites with the same trouble: as grave as the gravest, evidence of the worst first.
-
-    Args:
-        hits: the sites, in order of depth.
-        what: from the sites' names ("fc1, fc2 and fc3") and the worst hit to the sentence.
-        why: why it matters.
-        advice: what to do.
-        vital: the vital sign whose card shows it, where it is not the rule's own.
-        remedy: the advice as something that a program can do; its places are the sites where it names none.
-
-    Returns:
-        One finding, or none where there is no hit.
-    """
+    """One finding for all sites with the same trouble: as grave as the gravest, evidence of the worst first."""
     if not hits:
         return []
     ordered = sorted(hits, key=lambda h: (SEVERITIES.index(h.severity), -h.size))
@@ -235,12 +183,6 @@ def together(
 def called(site: str) -> str:
     """A site as a sentence names it; the bare numbers of ``nn.Sequential`` would be read as quantities.
 
-    Args:
-        site: name of a site; empty for the model.
-
-    Returns:
-        The words.
-
     >>> called("blocks.0.act"), called("3"), called("")
     ('blocks.0.act', 'layer 3', 'the model')
     """
@@ -249,12 +191,6 @@ def called(site: str) -> str:
 
 def names(sites: Sequence[str]) -> str:
     """Several sites as a sentence names them.
-
-    Args:
-        sites: their names.
-
-    Returns:
-        The words; many are counted.
 
     >>> names(["fc1"]), names(["fc1", "fc2", "fc3"]), names([f"block.{i}" for i in range(12)])
     ('fc1', 'fc1, fc2 and fc3', '12 layers (block.0 … block.11)')
@@ -267,12 +203,6 @@ def names(sites: Sequence[str]) -> str:
 
 def percent(share: float) -> str:
     """A share as a sentence gives it.
-
-    Args:
-        share: from 0 to 1.
-
-    Returns:
-        Per cent, with a digit behind the point where it is small.
 
     >>> percent(0.5), percent(0.004), percent(0.0)
     ('50 %', '0.4 %', '0 %')

@@ -40,14 +40,7 @@ STANDS = 0.1  # of what the loss had gained, gained once more since the layer pa
     refuted_by="a validation score that does not suffer",
 )
 def cliff(context: Context) -> Iterator[Finding]:
-    """Layers with more exact zeros than this run stands, or than short runs stood, and layers on their way there.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """Layers with more exact zeros than this run stands, or than short runs stood, and layers on their way there."""
     loss = context.table.loss
     hits, near, fine = [], [], []
     own = False
@@ -97,14 +90,6 @@ def cliff(context: Context) -> Iterator[Finding]:
 def danger_level(loss: Curve | None, sparsity: Curve) -> tuple[float, bool]:
     """The sparsity that is too much for this run, and whether the run itself has shown it.
 
-    Args:
-        loss: of the run, if it is known.
-        sparsity: of a site.
-
-    Returns:
-        The level at which the run began to lose; infinity where its loss went on falling beyond the constant; else the
-        constant.
-
     >>> t = np.arange(200)
     >>> falling = Curve("training", "model", "loss", t, np.exp(-t / 100))
     >>> danger_level(falling, Curve("sparsity", "act", "hard", t, np.linspace(0.5, 0.9, 200)))
@@ -129,13 +114,6 @@ def danger_level(loss: Curve | None, sparsity: Curve) -> tuple[float, bool]:
 def costly_level(loss: Curve, sparsity: Curve) -> float:
     """The sparsity at which this very run began to lose: that of the step from which the loss rose by a tenth and more
     of what it had gained, while sparsity rose by three points and more; NaN where it never did.
-
-    Args:
-        loss: of the run.
-        sparsity: of a site.
-
-    Returns:
-        A share.
     """
     if len(loss.finite) < 5 * WIDTH or len(loss.finite) < len(loss.values):
         return math.nan

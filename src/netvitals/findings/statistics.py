@@ -27,14 +27,6 @@ class Stretch(NamedTuple):
 def last_stretch(steps: np.ndarray, seen: np.ndarray, gap: int = 2) -> Stretch | None:
     """The last stretch of readings that show something; up to ``gap`` readings in a row may miss it.
 
-    Args:
-        steps: of the readings.
-        seen: whether each shows it.
-        gap: readings in a row that do not end the stretch.
-
-    Returns:
-        The stretch, or None where nothing was ever seen.
-
     >>> last_stretch(np.arange(8), np.array([1, 0, 0, 0, 1, 1, 0, 1], bool))
     Stretch(since=4, until=7, share=0.75, lasting=True)
     """
@@ -53,15 +45,6 @@ def confidence(values: np.ndarray, threshold: float, *, above: bool = True, log:
 
     $\Phi_t\!\big((\bar v - c)/(s/\sqrt n)\big)$ with Student's distribution, of logarithms where all is positive; one
     or two readings are worth 0.75 at most.
-
-    Args:
-        values: the readings that show it.
-        threshold: which they are beyond.
-        above: whether beyond means above.
-        log: compare logarithms, where values and threshold are positive.
-
-    Returns:
-        Between 0.5 and 0.99.
 
     >>> round(confidence(np.array([3.0, 2.9, 3.1, 3.0]), 1.0), 2), confidence(np.array([1.01]), 1.0) < 0.6
     (0.99, True)
@@ -96,13 +79,6 @@ def line(steps: np.ndarray, values: np.ndarray) -> Line:
     r"""Least squares, with the error of the slope widened by the first autocorrelation $\rho$ of what is left:
     $\sqrt{(1+\rho)/(1-\rho)}$.
 
-    Args:
-        steps: of the readings.
-        values: finite ones.
-
-    Returns:
-        The line; a slope of zero with an infinite error where there are fewer than four readings.
-
     >>> found = line(np.arange(50), 1.0 - 0.01 * np.arange(50))
     >>> round(found.change, 2), found.t < -100
     (-0.49, True)
@@ -124,12 +100,6 @@ def line(steps: np.ndarray, values: np.ndarray) -> Line:
 def noise(values: np.ndarray) -> float:
     """Spread of one reading around its neighbours (differences carry the noise twice).
 
-    Args:
-        values: of a curve, in order.
-
-    Returns:
-        The spread.
-
     >>> noise(np.array([1.0, 1.0, 1.0]))
     0.0
     """
@@ -140,13 +110,6 @@ def noise(values: np.ndarray) -> float:
 
 def smoothed(values: np.ndarray, parts: int = 20) -> np.ndarray:
     """A running median over a ``parts``-th of the readings, as long as the series.
-
-    Args:
-        values: of a curve, in order.
-        parts: the window is the series over this.
-
-    Returns:
-        As many values.
 
     >>> smoothed(np.array([1.0, 9.0, 1.0]), parts=1).tolist()
     [1.0, 1.0, 1.0]

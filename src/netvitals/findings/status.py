@@ -47,17 +47,7 @@ class Status:
 def status_of_vitals(
     readings: Table, findings: Iterable[Finding], checked: Sequence[Any], rules: Sequence[Any]
 ) -> dict[str, Status]:
-    """The status of every vital sign that has readings.
-
-    Args:
-        readings: the table.
-        findings: what was found, consequences included.
-        checked: what was asked, with how many series there were to look at.
-        rules: all rules.
-
-    Returns:
-        Status by vital sign.
-    """
+    """The status of every vital sign that has readings."""
     found = list(findings)
     asked = {c.rule for c in checked if c.series and not c.trouble}
     vitals = dict.fromkeys(vital for vital, _, _ in readings.series)

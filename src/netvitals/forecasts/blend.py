@@ -85,10 +85,6 @@ WEIGHTS: Mapping[str, Mapping[str, Row]] = {**FITTED, "stream": LINES}
 class Blend:
     """Forecasts of one metric from its last look, for as many days as are asked.
 
-    Args:
-        vital: whose weights are used; the last reading stands where there are none.
-        tracks: looks so far.
-
     >>> tracks = Tracks(["a"])
     >>> for t in range(12):
     ...     tracks.add(10 * t, t, [0.5 - 0.02 * t])
@@ -119,18 +115,7 @@ class Blend:
         law: np.ndarray | None = None,
         climb: tuple[float, float] = (0.0, 0.0),
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The forecast of a day.
-
-        Args:
-            horizon: whose weights are used.
-            day: the step.
-            rest: learning rate until then.
-            law: what the law of the channels adds, by site; NaN or None where it is silent.
-            climb: ln of the highest rate until then over the highest so far, and of the rate now over the first.
-
-        Returns:
-            Values, and the unit of their error, by site.
-        """
+        """The forecast of a day."""
         weights, _ = self.rows.get(horizon, self.rows["end"])
         changes, now = self.parts(day, rest, law, climb), self.tracks.last
         moved = sum((w * c for w, c in zip(weights, changes)), np.zeros_like(now))
@@ -140,14 +125,7 @@ class Blend:
         return np.clip(now + moved, self.tracks.low, self.tracks.high), np.maximum(unit, 1e-9)
 
     def parts(self, day: float, rest: float, law: np.ndarray | None, climb: tuple[float, float]) -> list[np.ndarray]:
-        """The changes that are weighed, by site, in the order of the weights.
-
-        Args:
-            day: the step.
-            rest: learning rate until then.
-            law: as :meth:`at` has it.
-            climb: the same.
-        """
+        """The changes that are weighed, by site, in the order of the weights."""
         now, ahead = self.tracks.last, day - self.tracks.steps[-1]
         slope = self._slope * effective(ahead, FADING / self._age if self._age > 0 else math.inf)
         share = self._share(now) if self._share is not None else np.zeros_like(now)
@@ -178,15 +156,6 @@ class Blend:
 def climb_of(rates: np.ndarray | None, ahead: float, first: float, peak: float) -> tuple[float, float]:
     """How far the learning rate will climb beyond its highest so far, and how far it has climbed, in the logarithm.
 
-    Args:
-        rates: of the coming steps, None where nobody knows.
-        ahead: steps until the day.
-        first: the first rate of the run.
-        peak: the highest so far.
-
-    Returns:
-        Two numbers, 0 where it does not climb.
-
     >>> [round(v, 3) for v in climb_of(np.array([2.0, 4.0, 8.0]), 1, 1.0, 2.0)]
     [0.693, 0.693]
     """
@@ -201,13 +170,6 @@ def unknown_rate(vital: str, climb: float) -> str:
 
     What such a rate does to the gates of one network it does not do to those of another.
 
-    Args:
-        vital: of the quantity.
-        climb: ln of the highest rate until then over the highest so far.
-
-    Returns:
-        The reason, or nothing.
-
     >>> unknown_rate("gates", 0.1), unknown_rate("gates", math.log(8))
     ('', 'the learning rate climbs to 8 times the highest that this run has known')
     """
@@ -218,13 +180,6 @@ def unknown_rate(vital: str, climb: float) -> str:
 
 def own_width(ratios: Sequence[float], days: int) -> float:
     """By what the intervals of the corpus are to be widened on this run, from what came true on it.
-
-    Args:
-        ratios: |error| over the half width of the 80 % interval, of forecasts of one quantity whose day has come.
-        days: on which these were made.
-
-    Returns:
-        A factor, 1 where nothing has come.
 
     >>> own_width([], 0), own_width([2.0] * 40, 12)
     (1.0, 1.5)
@@ -237,14 +192,6 @@ def own_width(ratios: Sequence[float], days: int) -> float:
 
 def half_widths(horizon: str, vital: str, factor: float = 1.0) -> tuple[float, float]:
     """Half widths of the 50 and the 80 % interval, in units.
-
-    Args:
-        horizon: the kind of date.
-        vital: whose widths are used.
-        factor: of this run, :func:`own_width`.
-
-    Returns:
-        Two factors.
 
     >>> half_widths("25 %", "gates")
     (0.74, 1.71)

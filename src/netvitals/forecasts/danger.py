@@ -94,10 +94,6 @@ class Danger:
     def plan(self, step: int, rates: np.ndarray) -> None:
         """What the schedule has in store; ``leap`` is set from it.
 
-        Args:
-            step: of the first rate.
-            rates: of the coming steps.
-
         >>> found = Danger()
         >>> found.plan(100, np.repeat([0.1, 1.0], 50))
         >>> found.leap
@@ -111,17 +107,7 @@ class Danger:
             self.leap = step + int(at[0])
 
     def add(self, step: int, loss: float, rate: float = math.nan, later: float = math.nan) -> bool:
-        """One step.
-
-        Args:
-            step: of the run.
-            loss: of it.
-            rate: its learning rate, where it is known.
-            later: the learning rate twenty steps on, where it is known.
-
-        Returns:
-            Whether danger is called at this step.
-        """
+        """One step."""
         value = loss if loss < 1e30 and loss > -math.inf else 1e30
         self._losses.append(value)
         self._logs.append(math.log(max(value, 1e-12)))
@@ -212,15 +198,7 @@ class Danger:
             self.lost = step
 
     def forecast(self, step: int, why: dict[str, str]) -> Forecast:
-        """When the run will be lost, from the climb so far.
-
-        Args:
-            step: now.
-            why: conditions besides: the update ratio, the stream, the sharpness, as far as they were measured.
-
-        Returns:
-            The forecast of an event.
-        """
+        """When the run will be lost, from the climb so far."""
         if 0 < self.leap - step <= NOTICE:
             left, method = self.leap - step + HOLD // 2, "schedule"
             reasons = {"learning rate": f"will be more than {LEAP:g} times what it has been, at step {self.leap:.0f}"}
@@ -234,16 +212,6 @@ class Danger:
 
 def lost_near(step: int, left: float, spread: float, method: str, conditions: Mapping[str, str]) -> Forecast:
     """The forecast that a run will be lost, with a lognormal time left.
-
-    Args:
-        step: now.
-        left: steps from now.
-        spread: standard deviation of ln(time left).
-        method: that says so.
-        conditions: what it rests on.
-
-    Returns:
-        The forecast of an event.
 
     >>> print(lost_near(100, 50.0, 0.3, "rehearsal", {}))
     loss/lost at model: near step 150 (80 % interval 134 to 173; rehearsal, made at step 100)

@@ -99,17 +99,6 @@ class Forecast:
 def refusal(quantity: str, step: int, day: int, method: str, horizon: str, why: str) -> Forecast:
     """No forecast, and the reason.
 
-    Args:
-        quantity: of which nothing is said.
-        step: now.
-        day: for which nothing is said.
-        method: that keeps silent.
-        horizon: of the day.
-        why: the reason.
-
-    Returns:
-        A forecast that is refused.
-
     >>> print(refusal("gates/density", 10, 20, "blend", "end", "nobody knows"))
     gates/density at model: no forecast at step 10: nobody knows
     """

@@ -14,11 +14,7 @@ KEPT = 64  # looks whose channels are remembered
 
 
 class GatePaths:
-    """Remembers the channels of every site at some looks, and moves them on.
-
-    Args:
-        theta: the threshold of the density.
-    """
+    """Remembers the channels of every site at some looks, and moves them on."""
 
     def __init__(self, theta: float) -> None:
         self.theta = theta
@@ -40,17 +36,7 @@ class GatePaths:
             self._looks = self._looks[::2]
 
     def changes(self, site: str, rests: Sequence[float], decay: float, f: Any) -> np.ndarray | None:
-        """What the law adds to the density of today on each day; None where the site's channels are not known.
-
-        Args:
-            site: an activation.
-            rests: learning rate until each day.
-            decay: λ.
-            f: the activation.
-
-        Returns:
-            One change a day.
-        """
+        """What the law adds to the density of today on each day; None where the site's channels are not known."""
         if len(self._looks) < 3 or f is None or site not in self._shapes or site not in self._looks[-1][1]:
             return None
         tau, now = self._looks[-1]
@@ -76,14 +62,6 @@ class GatePaths:
 
 def turning(steps: Sequence[float], now: float, changes: np.ndarray) -> Mapping[str, str]:
     """The condition that says where a density turns round, empty where it does not.
-
-    Args:
-        steps: days, today first.
-        now: density of today.
-        changes: of the days after.
-
-    Returns:
-        A condition, or nothing.
 
     >>> turning([0, 10, 20], 0.5, np.array([-0.1, 0.02]))
     {'turning point': 'near step 10'}

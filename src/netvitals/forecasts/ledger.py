@@ -121,16 +121,7 @@ def ledger(run: Run) -> Ledger:
 
 
 def scored(forecasts: Iterable[Forecast], series: Series, last: int) -> list[Score]:
-    """Scores of the forecasts whose day has come.
-
-    Args:
-        forecasts: of a run; refused ones have no score.
-        series: its readings.
-        last: its last step.
-
-    Returns:
-        Scores, in the order of the forecasts.
-    """
+    """Scores of the forecasts whose day has come."""
     lost = _lost(series)
     out = []
     for f in forecasts:

@@ -52,16 +52,7 @@ class PlateauWatch:
         self._recent.extend((int(s), float(v)) for s, v in zip(steps, values))
 
     def observe(self, columns: StepColumns, plan: RatePlan | None, tau: float) -> list[Forecast]:
-        """A look.
-
-        Args:
-            columns: what was read.
-            plan: of the learning rates from here on.
-            tau: learning rate spent.
-
-        Returns:
-            The forecast of an event; a refused one where the reason is new; or nothing.
-        """
+        """A look."""
         if columns.layout not in self._known:
             if len(self._known) > LAYOUTS:
                 self._known.clear()
@@ -76,15 +67,7 @@ class PlateauWatch:
         return self._alone(columns.step, found, plan, tau)
 
     def truth(self, forecast: Forecast, step: int) -> float | None:
-        """The step at which the loss came below the forecast's level; infinite where its last day has passed without.
-
-        Args:
-            forecast: of this watch.
-            step: now.
-
-        Returns:
-            The step, or None while nobody knows.
-        """
+        """The step at which the loss came below the forecast's level; infinite where its target step has passed."""
         below = float(forecast.conditions.get("below", "nan"))
         if not math.isfinite(below):
             return math.nan
@@ -162,17 +145,6 @@ def first_below(
     steps: Sequence[int], losses: Sequence[float], made_at: int, below: float, last: int, now: int
 ) -> float | None:
     """The step, between looks, at which a loss came below a level after ``made_at``.
-
-    Args:
-        steps: of the looks.
-        losses: of the looks.
-        made_at: looks up to here do not count.
-        below: the level.
-        last: the day on which nobody waits any longer.
-        now: the step of today.
-
-    Returns:
-        The step; infinite where the last day has passed; None while it has not.
 
     >>> first_below([0, 10, 20], [1.0, 0.75, 0.25], 0, 0.5, 100, 20)
     15.0

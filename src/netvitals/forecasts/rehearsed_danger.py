@@ -60,10 +60,6 @@ class RehearsalPlan:
 class RehearsedDanger:
     """Says on each look whether to rehearse, and makes forecasts of what came of it.
 
-    Args:
-        danger: follows the losses of the run; it is made silent.
-        share: steps of rehearsals at most, as a share of the steps of the run.
-
     >>> danger = Danger()
     >>> rehearsed = RehearsedDanger(danger)
     >>> for t in range(100):
@@ -83,12 +79,7 @@ class RehearsedDanger:
         self._span = NOTHING  # in which the run will be lost, as was said last
 
     def due(self, step: int, rates: np.ndarray) -> str:
-        """Why a rehearsal is due; empty where it is not.
-
-        Args:
-            step: that comes next.
-            rates: planned learning rates from there on.
-        """
+        """Why a rehearsal is due; empty where it is not."""
         danger = self.danger
         if step < self._next or danger.lost is not None or self.spent + STEPS > self.share * step + GRACE:
             return ""
@@ -102,13 +93,7 @@ class RehearsedDanger:
         return ""
 
     def take(self, step: int, why: str, found: Rehearsal) -> Forecast | None:
-        """What is to be said after a rehearsal; None where nothing is new.
-
-        Args:
-            step: of the look.
-            why: it was due.
-            found: what came of it.
-        """
+        """What is to be said after a rehearsal; None where nothing is new."""
         if found.refused:  # the losses of the run are all that is left
             self.danger.silent, self.danger.called, self._next = False, None, NEVER
             return None

@@ -43,9 +43,6 @@ WIDTHS: Mapping[str, tuple[float, float]] = {
 class RehearsedValues:
     """Says when a copy is to train ahead for the sake of values, and makes forecasts of what it was like.
 
-    Args:
-        ahead: how far, as a share of what has passed.
-
     >>> rehearsed = RehearsedValues(0.25)
     >>> days = {"10 %": 110.0, "25 %": 125.0, "50 %": 150.0}
     >>> rehearsed.due(100, days), rehearsed.due(110, days)
@@ -58,12 +55,7 @@ class RehearsedValues:
         self._next = 0.0
 
     def due(self, step: int, days: Mapping[str, float]) -> dict[str, int]:
-        """The days that are to be rehearsed on this look; none where it is not yet time.
-
-        Args:
-            step: of the look.
-            days: that forecasts were made for, by horizon.
-        """
+        """The days that are to be rehearsed on this look; none where it is not yet time."""
         within = {name: round(day) for name, day in days.items() if step + 1 < day <= step + self.ahead * step + 1}
         if step < self._next or not within:
             return {}
@@ -81,20 +73,7 @@ class RehearsedValues:
         fixed: bool,
         wider: Callable[[str], float] = lambda quantity: 1.0,
     ) -> list[Forecast]:
-        """What a rehearsal says of every site that was followed.
-
-        Args:
-            step: of the look.
-            days: as :meth:`due` gave them.
-            found: what came of it, read today and on the looks around these days.
-            tracks: readings of the run, by vital sign and metric.
-            taus: learning rate spent on each day, by horizon.
-            fixed: whether all readings are of one batch.
-            wider: a factor on the intervals, from what came true on this run.
-
-        Returns:
-            A forecast a day and site; none of days after the copy was lost.
-        """
+        """What a rehearsal says of every site that was followed."""
         self.spent += found.cost
         out = []
         for (vital, metric), track in tracks.items():
@@ -127,14 +106,6 @@ class RehearsedValues:
 def reader(loss_fn: LossFn, batches: Sequence[Any], vitals: Callable[[], list[Any]]) -> Callable[[nn.Module], Readings]:
     """A function that reads vital signs of a copy, the mean over batches.
 
-    Args:
-        loss_fn: as :func:`netvitals.forecasts.rehearse` takes it.
-        batches: that it is looked at with.
-        vitals: makes fresh vital signs.
-
-    Returns:
-        By vital sign, site and metric.
-
     >>> from netvitals.vitals import Gates
     >>> import torch
     >>> net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
@@ -155,13 +126,6 @@ def reader(loss_fn: LossFn, batches: Sequence[Any], vitals: Callable[[], list[An
 
 def looks_around(steps: Sequence[int], day: float) -> dict[int, float]:
     """The looks that the reading of a day will be taken from, and the weight of each.
-
-    Args:
-        steps: of the looks so far.
-        day: that is asked for.
-
-    Returns:
-        One look or two: readings in between are on a line.
 
     >>> looks_around([0, 10], 14)
     {10: 0.6, 20: 0.4}

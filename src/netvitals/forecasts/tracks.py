@@ -40,13 +40,6 @@ FOLLOWED: Mapping[tuple[str, str], Followed] = {
 def followed(vital: str, metric: str) -> Followed | None:
     """How a metric is forecast; None where it is not.
 
-    Args:
-        vital: the vital sign.
-        metric: its metric.
-
-    Returns:
-        The method and the bounds.
-
     >>> followed("sparsity", "hard").high, followed("sparsity", "soft")
     (1.0, None)
     """
@@ -57,10 +50,6 @@ def followed(vital: str, metric: str) -> Followed | None:
 
 def thin(kept: int, *lists: list[Any]) -> None:
     """Where lists that grow together have become longer than ``kept``, every second entry of the older half goes.
-
-    Args:
-        kept: entries at most.
-        *lists: of one length; changed in place.
 
     >>> numbers = list(range(9))
     >>> thin(8, numbers)
@@ -74,11 +63,6 @@ def thin(kept: int, *lists: list[Any]) -> None:
 
 class Tracks:
     """Values of one metric, looks × sites.
-
-    Args:
-        sites: their names.
-        low: no value is below.
-        high: no value is above.
 
     >>> found = Tracks(["a"])
     >>> for t in range(8):
@@ -109,14 +93,7 @@ class Tracks:
         return self.values[-1]
 
     def days(self, end: int | None) -> dict[str, float]:
-        """The days that are asked for: shares of what has passed, and the last look before the end.
-
-        Args:
-            end: steps of the whole training, where that is known.
-
-        Returns:
-            Steps by horizon.
-        """
+        """The days that are asked for: shares of what has passed, and the last look before the end."""
         step = self.steps[-1]
         days = {name: step + share * (step - self.steps[0]) for name, share in HORIZONS.items()}
         every = max(1, step - self.steps[-2])
@@ -125,24 +102,11 @@ class Tracks:
         return days
 
     def around(self, value: float, half: float) -> tuple[float, float]:
-        """An interval, inside of what the metric can be.
-
-        Args:
-            value: its middle.
-            half: its half width.
-        """
+        """An interval, inside of what the metric can be."""
         return short(max(value - half, self.low)), short(min(value + half, self.high))
 
     def naive(self, for_step: float, tau: float) -> Mapping[str, np.ndarray]:
-        """What is said without a law, for a day: the best of these is what a method has to beat.
-
-        Args:
-            for_step: the day.
-            tau: the learning rate spent by then.
-
-        Returns:
-            By name, one value a site.
-        """
+        """What is said without a law, for a day: the best of these is what a method has to beat."""
         now, ahead = self.last, for_step - self.steps[-1]
         back = int(np.searchsorted(self.steps, self.steps[-1] - ahead))
         back = min(back, len(self.steps) - 2)
@@ -167,12 +131,6 @@ class Tracks:
 def short(value: float) -> float:
     """Six digits.
 
-    Args:
-        value: a number.
-
-    Returns:
-        The same, as it is stored.
-
     >>> short(1 / 3)
     0.333333
     """
@@ -181,14 +139,6 @@ def short(value: float) -> float:
 
 def line(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Least squares of looks × sites over a clock.
-
-    Args:
-        x: the clock at each look.
-        y: values, looks × sites.
-
-    Returns:
-        By site: the slope, the spread around the line, and how far its end is from the last value; of fewer than three
-        looks, or where no time passes, there is no slope.
 
     >>> [v.round(3).tolist() for v in line(np.arange(4.0), np.array([[0.0], [1.0], [2.0], [3.0]]))]
     [[1.0], [0.0], [0.0]]
@@ -205,13 +155,6 @@ def line(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarr
 
 def effective(dtau: float, rate: float) -> float:
     r"""$(1-e^{-k\Delta})/k$, the lever of a slope that relaxes at the rate k.
-
-    Args:
-        dtau: Δ.
-        rate: k.
-
-    Returns:
-        Δ for k = 0, 1/k for long times.
 
     >>> effective(2.0, 0.0), round(effective(2.0, 1.0), 4), effective(2.0, math.inf)
     (2.0, 0.8647, 0.0)

@@ -199,14 +199,7 @@ def _variance(t: Tensor) -> float:
 
 
 def checked_thetas(thetas: Sequence[float] | float) -> tuple[float, ...]:
-    """One threshold or several as a tuple.
-
-    Args:
-        thetas: one threshold of |f'|, or several.
-
-    Returns:
-        The thresholds as floats, one or more and none negative.
-    """
+    """One threshold or several as a tuple."""
     values = (float(thetas),) if isinstance(thetas, int | float) else tuple(float(t) for t in thetas)
     if not values or not all(t >= 0 for t in values):
         raise ValueError(f"thetas must be one or more thresholds that are not negative, got {thetas}")

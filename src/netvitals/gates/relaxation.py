@@ -105,14 +105,6 @@ def _distribution(quantiles: np.ndarray, z: np.ndarray) -> np.ndarray:
 def turning_point(steps: Any, densities: Any, least: float = 0.005) -> float:
     """The step at which a path of densities turns round; NaN where it goes one way, or by less than ``least``.
 
-    Args:
-        steps: days, the first one today.
-        densities: of these days.
-        least: how far it must go on either side.
-
-    Returns:
-        The step of the extremum.
-
     >>> turning_point([0, 10, 20, 30], [0.5, 0.4, 0.45, 0.6]), turning_point([0, 10], [0.5, 0.4])
     (10.0, nan)
     """

@@ -105,15 +105,6 @@ class Cells(Result):
 def channel_margins(mu: Any, sigma: Any, f: Any, theta: float = 0.01) -> dict[str, np.ndarray]:
     """Raw, normalised and interval-union predictor of every channel at every moment: arrays shaped like ``mu``.
 
-    Args:
-        mu: channel means of the input, moments along the first axis.
-        sigma: channel deviations, shaped like ``mu``.
-        f: the activation, or its name.
-        theta: threshold of the gates.
-
-    Returns:
-        Arrays by the name of the predictor.
-
     >>> m = channel_margins([[0.5, -0.5]], [[1.0, 0.5]], "relu")
     >>> m["normalized"].tolist()
     [[0.5, -1.0]]
@@ -125,14 +116,6 @@ def channel_margins(mu: Any, sigma: Any, f: Any, theta: float = 0.01) -> dict[st
 
 def correlate(margin: Any, density: Any, kind: Kind = "pearson") -> ChannelCorrelations:
     r"""$r_c = \mathrm{corr}_t(M_c(t), D_c(t))$ for every channel.
-
-    Args:
-        margin: margin of every channel over time, (moments, channels), three moments or more.
-        density: gate density, in the same shape.
-        kind: ``"pearson"``, or ``"spearman"`` for the correlation of ranks (ties share their mean rank).
-
-    Returns:
-        One correlation per channel, NaN where margin or density is constant or not finite, and how many of each.
 
     >>> print(correlate([[0, 0], [1, 1], [2, 2]], [[.1, .3], [.2, .3], [.4, .3]]))
     100.0% of 1 channels correlate positively (pearson, median +0.98); 1 constant and 0 without a finite margin left out
@@ -158,13 +141,6 @@ def correlate(margin: Any, density: Any, kind: Kind = "pearson") -> ChannelCorre
 def agreement(margin: Any, density: Any) -> TrendAgreement:
     r"""Channels with $\mathrm{sign}(M_c(T)-M_c(0)) = \mathrm{sign}(D_c(T)-D_c(0))$; moments along the first axis.
 
-    Args:
-        margin: (moments, channels).
-        density: shaped like ``margin``.
-
-    Returns:
-        How many channels agree, of those that moved.
-
     >>> print(agreement([[0, 0, 0], [1, -1, 1]], [[.5, .5, .5], [.6, .6, .5]]))
     50.0% of 2 channels agree in sign (1 did not move)
     """
@@ -178,13 +154,6 @@ def agreement(margin: Any, density: Any) -> TrendAgreement:
 
 def trend(values: Any, times: Any = None) -> Trend:
     """Correlation of one trajectory with time, and its displacement.
-
-    Args:
-        values: one number a moment.
-        times: when they were taken; 0, 1, 2, … by default.
-
-    Returns:
-        Both correlations, and the displacement.
 
     >>> print(trend([0.50, 0.48, 0.49, 0.40]))
     ρ = -0.80 (Spearman), -0.82 (Pearson), -10.00 points over 4 moments
@@ -202,12 +171,6 @@ def trend(values: Any, times: Any = None) -> Trend:
 
 def cells(shares: Sequence[float]) -> Cells:
     """Sign test over cells: one share of positive (or agreeing) channels per run, a success above one half.
-
-    Args:
-        shares: from 0 to 1, one a run.
-
-    Returns:
-        Successes, failures and p-values.
 
     >>> print(cells([0.9] * 12))
     12 of 12 cells (p = 0.000244 one-sided, 0.000488 two-sided)

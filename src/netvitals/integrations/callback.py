@@ -17,15 +17,6 @@ def begin(model: nn.Module, optimizer: Any, step: int, options: Mapping[str, Any
     A run that is there already is continued if the trainer goes on from a checkpoint. The trainer may begin the next
     watch of the same model without closing this one, as after Ctrl-C.
 
-    Args:
-        model: that is trained.
-        optimizer: one or several, wrapped or not.
-        step: steps that the trainer has made.
-        options: of :func:`netvitals.watch`.
-
-    Returns:
-        The watch.
-
     >>> net = nn.Linear(2, 1)
     >>> vitals = begin(net, None, 7, {"every": 5})
     >>> vitals.step(0.5); vitals.close(); [(r.step, r.value) for r in vitals.readings]

@@ -69,15 +69,7 @@ class VitalsCallback(Callback):
 
 
 def network(module: nn.Module, name: str | None = None) -> nn.Module:
-    """What is watched of a LightningModule: the part that is named, its only network, or all of it.
-
-    Args:
-        module: the LightningModule.
-        name: dotted name of a part; None looks for the only network.
-
-    Returns:
-        The part.
-    """
+    """What is watched of a LightningModule: the part that is named, its only network, or all of it."""
     if name is not None:
         return module.get_submodule(name)
     inside = [m for m in module.children() if any(True for _ in m.parameters())]

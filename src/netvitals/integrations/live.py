@@ -126,12 +126,6 @@ def _mlflow_client(client: Any, run_id: str) -> Target:
 def allowed(numbers: dict[str, float]) -> dict[str, float]:
     """As MLflow takes them: letters, digits and a few signs in a name, finite values.
 
-    Args:
-        numbers: by name.
-
-    Returns:
-        The numbers that can be sent, under names that are allowed.
-
     >>> allowed({"gates/density@0.01": 0.5, "loss": float("nan")})
     {'gates/density_0.01': 0.5}
     """

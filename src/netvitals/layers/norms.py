@@ -61,13 +61,6 @@ class PerPosition(nn.Module):
 def groups(channels: int, ndim: int) -> int:
     """32 groups, fewer for narrow layers: at least two channels in each, eight where there are no positions.
 
-    Args:
-        channels: of the layer.
-        ndim: of its input.
-
-    Returns:
-        How many groups.
-
     >>> groups(64, 4), groups(16, 4), groups(64, 2), groups(7, 4)
     (32, 8, 8, 1)
     """

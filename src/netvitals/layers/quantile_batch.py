@@ -19,15 +19,7 @@ Search = Literal["channelwise", "batchwise", "global"]
 
 
 def check(q: float | None, search: str, allowed: tuple[str, ...], variance: str, max_tracked: int | None) -> None:
-    """Raise a ValueError that names the wrong option of a quantile norm.
-
-    Args:
-        q: share below the centre.
-        search: what was asked for.
-        allowed: what there is.
-        variance: ``quantile`` or ``mean``.
-        max_tracked: batches until statistics stop.
-    """
+    """Raise a ValueError that names the wrong option of a quantile norm."""
     if q is not None and not 0 <= q < 1:
         raise ValueError(f"q is a share in [0, 1), got {q}")
     if search not in allowed:

@@ -81,16 +81,7 @@ def _places(model: nn.Module) -> Iterator[tuple[str, nn.Module, str, nn.Module]]
 
 
 def passes(only: Filter, name: str, module: nn.Module) -> bool:
-    """Whether a name or module is let through by a pattern of names, a function of both, or None.
-
-    Args:
-        only: pattern, function of (name, module), or None.
-        name: dotted name.
-        module: of that name.
-
-    Returns:
-        True where it passes.
-    """
+    """Whether a name or module is let through by a pattern of names, a function of both, or None."""
     if only is None:
         return True
     return fnmatch.fnmatch(name, only) if isinstance(only, str) else bool(only(name, module))
@@ -99,17 +90,7 @@ def passes(only: Filter, name: str, module: nn.Module) -> bool:
 def exchange(
     model: nn.Module, wanted: Callable[[str, nn.Module], bool], make: Callable[[nn.Module], nn.Module], carry: bool
 ) -> list[Replaced]:
-    """Put ``make(old)`` wherever ``wanted(name, old)``; with ``carry`` also its state where names and shapes agree.
-
-    Args:
-        model: is changed.
-        wanted: which parts.
-        make: the new part for an old one.
-        carry: take the state over.
-
-    Returns:
-        What was exchanged.
-    """
+    """Put ``make(old)`` wherever ``wanted(name, old)``; with ``carry`` also its state where names and shapes agree."""
     home = next((p for p in model.parameters() if p.is_floating_point()), None)
     done: dict[int, Replaced] = {}
     for name, parent, key, old in list(_places(model)):
@@ -140,17 +121,7 @@ def _also(replaced: Replaced, name: str) -> Replaced:
 
 
 def settle(new: nn.Module, old: nn.Module, home: Tensor | None, carry: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Give the new part the device, dtype, mode and, where names and shapes agree, the state of the old one.
-
-    Args:
-        new: part.
-        old: part.
-        home: a parameter of the model, where the old part has none.
-        carry: take the state over.
-
-    Returns:
-        Names that were kept, and names that were lost.
-    """
+    """Give the new part the device, dtype, mode and, where names and shapes agree, the state of the old one."""
     like = next((p for p in old.parameters() if p.is_floating_point()), home)
     if like is not None:
         wraps = any(m is old for m in new.modules())

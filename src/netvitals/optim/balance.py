@@ -22,12 +22,7 @@ _STEP = 0.05  # most that a potential is corrected by while training goes on
 
 
 class Balance:
-    """Potentials of the rescalings of one optimiser, and the factors that they make for every parameter.
-
-    Args:
-        gauges: rescalings, which may share parameters.
-        shifts: the logit shift of a parameter that has one; what is shifted does not count in its norm.
-    """
+    """Potentials of the rescalings of one optimiser, and the factors that they make for every parameter."""
 
     def __init__(self, gauges: Sequence[Rescale], shifts: Mapping[Any, Shift]) -> None:
         self.gauges = list(gauges)

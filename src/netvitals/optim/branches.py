@@ -24,15 +24,7 @@ _TOLERANCE = 1e-8
 
 
 def branch_gauges(net: Invariant, anatomy: Anatomy) -> Iterator[Gauge]:
-    """Candidates of gated MLPs and attention blocks; each is proved afterwards.
-
-    Args:
-        net: the model, its input, and what must not change.
-        anatomy: of the model.
-
-    Yields:
-        Rescalings with a mode for every channel, or for every head where channels do not scale alone.
-    """
+    """Candidates of gated MLPs and attention blocks; each is proved afterwards."""
     known = dict(net.task.model.named_parameters(remove_duplicate=False))
     for gated in anatomy.gated:
         if len(gated.out) == 1 and gated.value.weight.parameter in known and gated.out[0].weight.parameter in known:

@@ -82,15 +82,7 @@ _HOMOGENEOUS = frozenset(
 
 
 def found_candidates(net: Invariant, guessed: bool) -> tuple[list[Gauge], dict[str, str], dict[str, tuple[Any, str]]]:
-    """Candidates; what was left out and why; and, by layer, its weight and why it is linked to no other.
-
-    Args:
-        net: the model, its input, and what must not change.
-        guessed: the input was guessed.
-
-    Returns:
-        Three tables.
-    """
+    """Candidates; what was left out and why; and, by layer, its weight and why it is linked to no other."""
     model, anatomy = net.task.model, _charted(net, guessed)
     links = find_links(anatomy)
     skipped = {

@@ -104,17 +104,7 @@ def find_gauges(model: nn.Module, loss_fn: LossFn = "ce", batch: Any = None, *, 
 def proved(
     net: Invariant, candidates: Iterable[Gauge], skipped: dict[str, str], seed: int
 ) -> tuple[list[Gauge], dict[str, float]]:
-    """The candidates that hold, and the change of the loss along their orbits.
-
-    Args:
-        net: the model, its input, and what must not change.
-        candidates: gauges, which may share parameters.
-        skipped: gets the reason for each of the others.
-        seed: of the move along each orbit.
-
-    Returns:
-        The gauges, and the change by name.
-    """
+    """The candidates that hold, and the change of the loss along their orbits."""
     names = {p: n for n, p in net.task.model.named_parameters()}
     tied = _tied(net.task.model)
     kept: list[Gauge] = []

@@ -310,28 +310,14 @@ class GaugeDrift:
 
 
 def orbit_position(gauge: Gauge) -> Tensor:
-    """Where on its orbit a gauge's parameters sit: half log ratios of neighbouring norms, or means over classes.
-
-    Args:
-        gauge: any.
-
-    Returns:
-        One number a mode.
-    """
+    """Where on its orbit a gauge's parameters sit: half log ratios of neighbouring norms, or means over classes."""
     if isinstance(gauge, Rescale):
         return 0.5 * gauge.norms().clamp_min(1e-30).log().diff(dim=0).reshape(-1)
     return gauge.charge()
 
 
 def gauge_energy(gauge: Gauge) -> Tensor:
-    """What the charge is compared with: the sum of squared norms, or the spread of the logits' parameters.
-
-    Args:
-        gauge: any.
-
-    Returns:
-        One number.
-    """
+    """What the charge is compared with: the sum of squared norms, or the spread of the logits' parameters."""
     if isinstance(gauge, Rescale):
         return gauge.norms().square().sum() / max(1, gauge.channels)
     return gauge.param.detach().std(correction=0)

@@ -49,16 +49,7 @@ class Invariant:
 
 @undisturbed
 def invariant_of(model: nn.Module, loss_fn: LossFn, batch: Any) -> Invariant:
-    """What must not change along an orbit: the output up to its likelihood's own symmetry, or a user's own loss.
-
-    Args:
-        model: run in eval mode.
-        loss_fn: its name, torch's own, or a function of (output, target).
-        batch: what a loader yields; None guesses an input.
-
-    Returns:
-        What is compared.
-    """
+    """What must not change along an orbit: the output up to its likelihood's own symmetry, or a user's own loss."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"gauges are looked for in a torch module, got {type(model).__name__}")
     resolve_loss(loss_fn)

@@ -33,14 +33,6 @@ def newton_schulz(matrix: Tensor, steps: int = 5, coefficients: tuple[float, flo
     X ← aX + (bA + cA²)X with A = XXᵀ, from X = G/‖G‖_F. The default quintic reaches about [0.7, 1.2] in five steps
     for singular values above a hundredth of the norm; it trades exactness for speed.
 
-    Args:
-        matrix: (..., rows, cols).
-        steps: of the iteration.
-        coefficients: a, b, c of the quintic.
-
-    Returns:
-        Shaped like ``matrix``.
-
     >>> _ = torch.manual_seed(0)
     >>> bool((torch.linalg.svdvals(newton_schulz(torch.randn(8, 32))) - 1).abs().max() < 0.35)
     True

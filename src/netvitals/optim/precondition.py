@@ -82,13 +82,7 @@ class SignBase:
 
 
 def begin(states: list[dict[str, Any]], like: list[Tensor], group: dict[str, Any]) -> None:
-    """Adam's empty state where there is none yet.
-
-    Args:
-        states: one a tensor.
-        like: tensors whose shape the state has.
-        group: of options.
-    """
+    """Adam's empty state where there is none yet."""
     for state, value in zip(states, like):
         if "step" not in state:
             state["step"] = torch.zeros((), dtype=torch.float32, device=value.device)
@@ -100,15 +94,7 @@ def begin(states: list[dict[str, Any]], like: list[Tensor], group: dict[str, Any
 def adam_step(
     params: list[Tensor], grads: list[Tensor], states: list[dict[str, Any]], group: dict[str, Any], lr: float
 ) -> None:
-    """Adam on ``params`` in place, decay aside: torch's fused kernel where the memory layout allows it.
-
-    Args:
-        params: changed in place.
-        grads: of the parameters.
-        states: of Adam.
-        group: of options.
-        lr: learning rate.
-    """
+    """Adam on ``params`` in place, decay aside: torch's fused kernel where the memory layout allows it."""
     averages, squares = [s["exp_avg"] for s in states], [s["exp_avg_sq"] for s in states]
     steps = [s["step"] for s in states]
     amsgrad = bool(group.get("amsgrad"))

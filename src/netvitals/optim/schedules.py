@@ -27,15 +27,6 @@ MISSES = 3  # looks on which the copy was wrong, after which it is not believed 
 class RatePlan:
     """Learning rates of every group from ``step`` on, as far as they are known.
 
-    Args:
-        step: the first step of the plan.
-        lr: learning rate of each step and group, (steps, groups); the last row holds from there on.
-        gain: by group, how far a unit of learning rate moves a weight per unit of gradient: 1/(1 − momentum) for SGD,
-            the mean of 1/(√v + ε) for Adam.
-        decay: by group, what a unit of learning rate takes of a weight.
-        end: the last step of training, None where nobody knows.
-        source: where the rates come from, in words.
-
     >>> plan = RatePlan(step=10, lr=np.array([[0.1], [0.05], [0.0]]), gain=(1.0,), decay=(0.01,), end=13)
     >>> float(plan.rates(10, 13)[0]), float(plan.decays(10, 13)[0])
     (0.15000000000000002, 0.0015000000000000002)
@@ -79,13 +70,7 @@ class RatePlan:
 
 
 class FutureRates:
-    """Follows a scheduler by a copy of it that is ahead.
-
-    Args:
-        optimizer: whose groups are followed.
-        scheduler: one of torch's, or anything with ``optimizer`` and ``step()``; looked for if left out.
-        total_steps: how long training goes on, where the user says so.
-    """
+    """Follows a scheduler by a copy of it that is ahead."""
 
     def __init__(self, optimizer: Any, scheduler: Any = None, total_steps: int | None = None) -> None:
         self.scheduler, self.total_steps = scheduler, total_steps
@@ -120,17 +105,7 @@ class FutureRates:
             self._give_up(f"it could not be copied ({type(error).__name__}: {error}); rates are taken as constant")
 
     def plan(self, optimizer: Any, step: int, gain: Sequence[float], decay: Sequence[float]) -> RatePlan:
-        """The rates from ``step`` on; call it while ``optimizer`` takes this step, before its scheduler goes on.
-
-        Args:
-            optimizer: as it is now.
-            step: of the run.
-            gain: as :class:`RatePlan` has it.
-            decay: the same.
-
-        Returns:
-            The plan; constant where no scheduler is known.
-        """
+        """The rates from ``step`` on; call it while ``optimizer`` takes this step, before its scheduler goes on."""
         now = [float(group["lr"]) for group in optimizer.param_groups]
         if self._ahead is None and self.scheduler is None and not self.skipped:
             self._follow(optimizer)  # it may have been made after the watch
@@ -254,15 +229,7 @@ def _plain(value: Any) -> Any:
 
 
 def find_scheduler(optimizer: Any, *, marked: bool = True) -> Any:
-    """The scheduler that turns the learning rates of ``optimizer``: the outermost one, None where there is none.
-
-    Args:
-        optimizer: a torch optimizer.
-        marked: look only where torch has marked the optimizer as one that has a scheduler; ReduceLROnPlateau does not.
-
-    Returns:
-        The scheduler.
-    """
+    """The scheduler that turns the learning rates of ``optimizer``: the outermost one, None where there is none."""
     if marked and not hasattr(optimizer.step, "_wrapped_by_lr_sched"):  # torch's mark on an optimizer that has one
         return None
     from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
@@ -275,14 +242,7 @@ def find_scheduler(optimizer: Any, *, marked: bool = True) -> Any:
 
 
 def count_of(scheduler: Any) -> int:
-    """How often a scheduler has stepped.
-
-    Args:
-        scheduler: one of torch's.
-
-    Returns:
-        Its own count; that of its first part where it has none itself.
-    """
+    """How often a scheduler has stepped."""
     own = getattr(scheduler, "last_epoch", None)
     if own is None:
         parts: Iterable[Any] = getattr(scheduler, "_schedulers", ())
@@ -291,16 +251,7 @@ def count_of(scheduler: Any) -> int:
 
 
 def group_settings(group: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The settings of one group under the names that all optimizers share, plain numbers or tensors of one.
-
-    Args:
-        group: of ``param_groups``.
-        name: of the optimizer's class.
-
-    Returns:
-        ``lr``, ``weight_decay``, ``momentum`` (β₁ of Adam), ``beta2`` (NaN where there is none) and ``decoupled``:
-        whether decay is taken from the weights (AdamW) or added to the gradient.
-    """
+    """The settings of one group under the names that all optimizers share, plain numbers or tensors of one."""
     betas = tuple(group.get("betas") or ())
     return {
         "lr": group["lr"],

@@ -36,16 +36,6 @@ def equivariance(
     """Synchronised-gradient test of ``build([gauge])``, an optimiser over the gauge's parameters.
 
     The gauge's own parameters are left as they were.
-
-    Args:
-        gauge: the symmetry to test.
-        build: makes the optimiser over the parameters of the gauges it is given.
-        steps: optimiser steps of both runs.
-        seed: of the group element and the gradients.
-        size: standard deviation of the random group element's log factors (rescale) or shifts.
-
-    Returns:
-        The largest relative difference of a parameter after the group element is undone.
     """
     plain, moved = copy.deepcopy(gauge), copy.deepcopy(gauge)
     generator = torch.Generator().manual_seed(seed)

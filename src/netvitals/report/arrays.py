@@ -14,14 +14,7 @@ GRID = 64  # rows and columns of a drawn matrix
 
 
 def drawn(array: ArrayReading) -> dict[str, Any]:
-    """An array as the page draws it: a vector sorted into a curve, a matrix averaged into at most 64 × 64 cells.
-
-    Args:
-        array: a reading.
-
-    Returns:
-        Its cells, packed, with their shape and a note.
-    """
+    """An array as the page draws it: a vector sorted into a curve, a matrix averaged into at most 64 × 64 cells."""
     value = np.abs(array.value) if np.iscomplexobj(array.value) else np.asarray(array.value, dtype=np.float64)
     note = f"{value.size} values, sorted" if value.ndim < 2 else "×".join(map(str, value.shape))
     if value.ndim < 2:
@@ -45,13 +38,6 @@ def drawn(array: ArrayReading) -> dict[str, Any]:
 
 
 def packed(values: np.ndarray) -> str:
-    """Little-endian float32 in base64, row after row.
-
-    Args:
-        values: rows of numbers.
-
-    Returns:
-        Text.
-    """
+    """Little-endian float32 in base64, row after row."""
     with np.errstate(over="ignore"):
         return base64.b64encode(np.ascontiguousarray(values, dtype="<f4").tobytes()).decode("ascii")

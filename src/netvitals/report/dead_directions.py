@@ -23,13 +23,6 @@ def order_plot(scans: KLOrder | Mapping[str, KLOrder], verdicts: Mapping[str, st
 
     Points without a whole order have no line, and those with another verdict than "singular" neither. Where the order
     is above 1 the way is counted from the singular set.
-
-    Args:
-        scans: one scan, or several by name.
-        verdicts: by name; "singular" where none is given.
-
-    Returns:
-        The picture.
     """
     named = {"": scans} if isinstance(scans, KLOrder) else dict(scans)
     series = []
@@ -51,14 +44,7 @@ def order_plot(scans: KLOrder | Mapping[str, KLOrder], verdicts: Mapping[str, st
 
 
 def spectrum_plot(found: Classified) -> Plot:
-    """Every eigenvalue of the Fisher matrix along the path, coloured by its class.
-
-    Args:
-        found: what ``classify_spectrum`` returned.
-
-    Returns:
-        The picture.
-    """
+    """Every eigenvalue of the Fisher matrix along the path, coloured by its class."""
     series = []
     for label, tone in CLASSES.items():
         group = found.of(label)
@@ -77,12 +63,6 @@ def coefficient_plot(found: CoefficientHistory | PartHistories) -> Plot:
     """λ̂ with its standard error over the steps, one curve a part, the loss on the second axis.
 
     What is not to be believed is drawn apart, in grey and without a line.
-
-    Args:
-        found: coefficients over training, of the whole or by part.
-
-    Returns:
-        The picture.
     """
     histories = [found] if isinstance(found, CoefficientHistory) else list(found)
     series = []
@@ -108,14 +88,7 @@ def coefficient_plot(found: CoefficientHistory | PartHistories) -> Plot:
 
 
 def stream_plot(stream: StreamSigma) -> Plot:
-    """σ_r of the residual stream at each node over depth, with the largest singular value above it.
-
-    Args:
-        stream: what ``sigma_stream`` returned.
-
-    Returns:
-        The picture.
-    """
+    """σ_r of the residual stream at each node over depth, with the largest singular value above it."""
     depth = list(range(len(stream.nodes)))
     return Plot(
         "depth: 0 is the input of the first block",
@@ -152,17 +125,7 @@ def readout_page(
     stream: StreamSigma | None = None,
     spectrum: Classified | None = None,
 ) -> str:
-    """The readout as one HTML page: verdict in words, candidates, conditions, pictures.
-
-    Args:
-        found: what :func:`netvitals.singular.readout` gave.
-        title: the headline.
-        stream: the residual stream's singular values, drawn over depth where given.
-        spectrum: the Fisher eigenvalues along the first singular direction, drawn where given.
-
-    Returns:
-        One HTML document.
-    """
+    """The readout as one HTML page: verdict in words, candidates, conditions, pictures."""
     sections = [Section("What was found", "", _text(found)), *_order_sections(found)]
     if spectrum is not None:
         meaning = f"Eigenvalues of the parameters that the first singular direction moves, along it: {spectrum}."
@@ -182,15 +145,7 @@ def readout_page(
 def history_page(
     found: CoefficientHistory | PartHistories, *, title: str = "Learning coefficient over training"
 ) -> str:
-    """λ̂ over training as one HTML page: the picture, the numbers, and the health of the chains behind them.
-
-    Args:
-        found: what :func:`netvitals.singular.coefficient_history` or ``coefficient_by_part`` gave.
-        title: the headline.
-
-    Returns:
-        One HTML document.
-    """
+    """λ̂ over training as one HTML page: the picture, the numbers, and the health of the chains behind them."""
     meaning = (
         "The effective number of parameters at each checkpoint, beside the loss. Grey points are not to be believed; "
         "the table says why."
@@ -226,15 +181,7 @@ def _number(value: float | None, how: str) -> str:
 
 
 def page_of(title: str, sections: Sequence[Section]) -> str:
-    """One HTML file without script or network: headline and cards.
-
-    Args:
-        title: the headline.
-        sections: the cards, from top to bottom.
-
-    Returns:
-        One HTML document.
-    """
+    """One HTML file without script or network: headline and cards."""
     return render_html("sections.html.j2", SectionsModel(title, sections), styles=("sections.css",))
 
 

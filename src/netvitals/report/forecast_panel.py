@@ -13,15 +13,7 @@ EVENTS = {"loss/lost": "lost", "plateau/leaves": "leaves this plateau"}
 
 
 def forecast_panel(readings: Table) -> dict[str, Any] | None:
-    """What the page says of forecasts, as plain values.
-
-    Args:
-        readings: the run; its metadata has the forecasts as they were stored.
-
-    Returns:
-        ``rows`` of open forecasts, ``methods`` with their scores, and ``ahead``, the event that is drawn on the loss;
-        None where nothing was forecast.
-    """
+    """What the page says of forecasts, as plain values."""
     made = [Forecast.from_dict(record) for record in readings.meta.get("forecasts") or ()]
     if not made:
         return None

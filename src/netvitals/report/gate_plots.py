@@ -28,15 +28,7 @@ class Picture(NamedTuple):
 
 
 def gate_pictures(readings: Table, source: Any = None) -> list[Picture]:
-    """The pictures that the readings allow: both for a run on disk, the first for anything with arrays by channel.
-
-    Args:
-        readings: the curves of a run or a checkup.
-        source: what they came from; a run on disk has arrays of all steps.
-
-    Returns:
-        The pictures, with captions.
-    """
+    """The pictures that the readings allow: both for a run on disk, the first for anything with arrays by channel."""
     known = activations_of(readings)
     follows = {str(s.get("name")): KINDS.get(str(s.get("follows")), OTHER) for s in readings.meta.get("sites", ())}
     out = []

@@ -89,25 +89,11 @@ SIGNS: dict[str, Sign] = {
 
 
 def sign(vital: str) -> Sign:
-    """The entry of a vital sign; one that is not known (a user's own) gets its name as title.
-
-    Args:
-        vital: name of a vital sign.
-
-    Returns:
-        Title, meaning and metrics.
-    """
+    """The entry of a vital sign; one that is not known (a user's own) gets its name as title."""
     return SIGNS.get(vital) or Sign(vital.replace("_", " ").capitalize(), "A vital sign of your own.")
 
 
 def rank(vital: str) -> tuple[int, str]:
-    """Where on the page a vital sign stands: in the order of the registry, a user's own last.
-
-    Args:
-        vital: name of a vital sign.
-
-    Returns:
-        a key to sort by.
-    """
+    """Where on the page a vital sign stands: in the order of the registry, a user's own last."""
     order = list(SIGNS)
     return (order.index(vital) if vital in order else len(order), vital)

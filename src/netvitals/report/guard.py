@@ -34,12 +34,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class Guard:
-    """An ASGI application in front of another.
-
-    Args:
-        app: what answers a request that may be answered.
-        token: the secret of this start; made here if left out.
-    """
+    """An ASGI application in front of another."""
 
     def __init__(self, app: App, token: str | None = None) -> None:
         self.app = app

@@ -78,16 +78,7 @@ class ReportModel:
 
 
 def report_model(source: Any, *, title: str | None = None, findings: Findings | None = None) -> ReportModel:
-    """The model of a run's or a checkup's page.
-
-    Args:
-        source: what :func:`netvitals.findings.diagnose` takes.
-        title: the headline; by default the run's name.
-        findings: shown instead of a fresh diagnosis.
-
-    Returns:
-        The model, ready for the template.
-    """
+    """The model of a run's or a checkup's page."""
     readings = table(source)
     own = getattr(source, "findings", None)
     judged = findings if findings is not None else own if isinstance(own, Findings) else diagnose(readings)

@@ -31,19 +31,7 @@ SUPPLIED = frozenset({"version", "style", "script", "script_hash"})  # names tha
 def render_html(
     template: str, model: Any, *, styles: Sequence[str] = (), script: str = "", folder: Path = TEMPLATES
 ) -> str:
-    """The page of ``model`` as text.
-
-    Args:
-        template: file name of the template.
-        model: a dataclass; the template sees its fields by name, and a name it does not have is an error.
-        styles: style sheets of this page, after those that every page has.
-        script: file name of the page's script, or ``app`` for the one that draws runs; without one the policy admits
-            none.
-        folder: where template, styles and script are.
-
-    Returns:
-        One HTML document that needs no network.
-    """
+    """The page of ``model`` as text."""
     from markupsafe import Markup
 
     style = shared_style() + "".join((folder / name).read_text(encoding="utf-8") for name in styles)
@@ -89,16 +77,7 @@ def app_page() -> str:
 
 
 def write_html(text: str, path: str | os.PathLike[str], name: str) -> Path:
-    """Write a page, whole or not at all.
-
-    Args:
-        text: the page.
-        path: the file, which is replaced if it is there, or a folder. Folders on the way are made.
-        name: the file's name in a folder.
-
-    Returns:
-        The file that was written.
-    """
+    """Write a page, whole or not at all."""
     target = Path(path)
     if target.is_dir():
         target = target / name
@@ -111,14 +90,7 @@ def write_html(text: str, path: str | os.PathLike[str], name: str) -> Path:
 
 @cache
 def environment(folder: Path = TEMPLATES) -> Any:
-    """The templates of ``folder`` with the shell beside them: escaped, and strict about unknown names.
-
-    Args:
-        folder: of templates.
-
-    Returns:
-        a jinja2 environment.
-    """
+    """The templates of ``folder`` with the shell beside them: escaped, and strict about unknown names."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     loader = FileSystemLoader([folder, TEMPLATES])

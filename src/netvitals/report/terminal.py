@@ -31,13 +31,6 @@ SHOWN = 6  # findings in a panel
 def spark(values: Sequence[float] | np.ndarray, width: int = 40) -> str:
     """A curve in blocks.
 
-    Args:
-        values: what is not finite is left out.
-        width: characters at most.
-
-    Returns:
-        One character a value or a mean of some.
-
     >>> spark([3.0, 2.0, 1.0, 1.0])
     '█▄▁▁'
     """
@@ -53,11 +46,7 @@ def spark(values: Sequence[float] | np.ndarray, width: int = 40) -> str:
 
 
 class RunPanel:
-    """What a run has to say now; :meth:`refresh` looks again.
-
-    Args:
-        path: the run.
-    """
+    """What a run has to say now; :meth:`refresh` looks again."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._numbers = RunNumbers(path)
@@ -92,15 +81,7 @@ class RunPanel:
 
 
 def body(readings: Table, found: Findings) -> RenderableType:
-    """The inside of a panel: loss, one line a vital sign, the gravest findings.
-
-    Args:
-        readings: what was measured.
-        found: findings, the gravest first.
-
-    Returns:
-        Something that rich prints.
-    """
+    """The inside of a panel: loss, one line a vital sign, the gravest findings."""
     from rich.console import Group
     from rich.table import Table as Grid
     from rich.text import Text

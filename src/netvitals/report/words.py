@@ -16,12 +16,6 @@ COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", 
 def number(value: float) -> str:
     """A number a person reads: four significant digits, a true minus, no padding.
 
-    Args:
-        value: any number; None counts as NaN.
-
-    Returns:
-        Text.
-
     >>> number(0.000012345), number(-3.14159), number(120000.0), number(float("nan"))
     ('1.23e−05', '−3.142', '1.2e+05', '–')
     """
@@ -37,14 +31,6 @@ def number(value: float) -> str:
 def plural(count: int, noun: str, many: str = "") -> str:
     """A count with its noun.
 
-    Args:
-        count: how many.
-        noun: for one.
-        many: for several, where an s is not enough.
-
-    Returns:
-        The words.
-
     >>> plural(1, "layer"), plural(3, "layer"), plural(24, "site")
     ('one layer', 'three layers', '24 sites')
     """
@@ -53,28 +39,12 @@ def plural(count: int, noun: str, many: str = "") -> str:
 
 
 def sentences(table: Table, findings: Findings, *, kind: str, status: str) -> list[str]:
-    """Summary: how it went, what was found, how much was looked at.
-
-    Args:
-        table: the curves of the run.
-        findings: what was found in them.
-        kind: ``run`` or ``checkup``.
-        status: how the run stands.
-
-    Returns:
-        The sentences.
-    """
+    """Summary: how it went, what was found, how much was looked at."""
     return [s for s in (_course(table.loss, table.steps, kind, status), _verdict(findings), _scope(table)) if s]
 
 
 def tally(findings: Sequence[Finding]) -> str:
     """How many findings there are of each severity.
-
-    Args:
-        findings: any.
-
-    Returns:
-        The words.
 
     >>> tally([Finding("warning", "", "x"), Finding("info", "", "y"), Finding("warning", "", "z")])
     '2 warnings · 1 info'
@@ -88,14 +58,7 @@ def tally(findings: Sequence[Finding]) -> str:
 
 
 def loss_caption(loss: Curve) -> str:
-    """From where to where the loss went, and its lowest.
-
-    Args:
-        loss: the curve of the loss.
-
-    Returns:
-        The words.
-    """
+    """From where to where the loss went, and its lowest."""
     finite = loss.finite
     if not len(finite):
         return "no finite loss"
@@ -144,14 +107,7 @@ def _scope(table: Table) -> str:
 
 
 def facts(meta: Mapping[str, Any]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """Metadata as short facts and as long blocks of text.
-
-    Args:
-        meta: of a run.
-
-    Returns:
-        (name, text) of the short ones, and of the long ones.
-    """
+    """Metadata as short facts and as long blocks of text."""
     import json
 
     short: list[tuple[str, str]] = []

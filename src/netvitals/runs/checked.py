@@ -171,14 +171,7 @@ class Tables:
 
 @contextmanager
 def opened(file: Path) -> Iterator[Tables]:
-    """The tables of ``file`` as they stand in one moment; whatever cannot be read becomes one :class:`RunDamaged`.
-
-    Args:
-        file: the run's SQLite file.
-
-    Returns:
-        The tables, for as long as the context lasts.
-    """
+    """The tables of ``file`` as they stand in one moment; whatever cannot be read becomes one :class:`RunDamaged`."""
     connection = connect(file)
     try:
         connection.execute("BEGIN")  # one moment, however much is written meanwhile
@@ -198,15 +191,7 @@ def opened(file: Path) -> Iterator[Tables]:
 
 
 def damaged(file: Path, error: Exception) -> RunDamaged:
-    """The sentence for a run that cannot be read as it was written.
-
-    Args:
-        file: the run's SQLite file.
-        error: what went wrong when it was read.
-
-    Returns:
-        The error to raise, with a sentence about what can be rescued.
-    """
+    """The sentence for a run that cannot be read as it was written."""
     from netvitals.runs.salvage import survey  # it reads through this file
 
     return RunDamaged(f"{file} is damaged: {error}. {survey(file)} {see('run-damaged')}")

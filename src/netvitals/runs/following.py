@@ -35,9 +35,6 @@ class News:
 class Follower:
     """Reads a run bit by bit. A look at a run that has not changed opens no file.
 
-    Args:
-        path: a run's folder or its SQLite file.
-
     >>> import tempfile; from netvitals.capture import Reading; from netvitals.runs import RunWriter
     >>> writer = RunWriter(tempfile.mkdtemp() + "/run")
     >>> writer.write([Reading(0, "loss", "model", "loss", 2.0)]); _ = writer.flush()
@@ -125,14 +122,7 @@ class Follower:
 
 
 def file_state(file: Path) -> tuple[Any, ...]:
-    """What changes when a run is written to: times and sizes of its file and of its journal.
-
-    Args:
-        file: the run's SQLite file.
-
-    Returns:
-        Times, sizes and inodes; None for a file that is not there.
-    """
+    """What changes when a run is written to: times and sizes of its file and of its journal."""
     found = []
     for name in (file, file.with_name(file.name + "-wal")):
         try:

@@ -32,13 +32,7 @@ class FileGone(OSError):
 
 
 class Ledger:
-    """One run's file, open for writing by this process alone.
-
-    Args:
-        path: a folder or a file.
-        existing: what to do where a run is: ``"number"`` moves on to ``path-2``, ``"refuse"`` raises, ``"resume"``
-            continues it (or begins one, where there is none).
-    """
+    """One run's file, open for writing by this process alone."""
 
     def __init__(self, path: str | os.PathLike[str], existing: str) -> None:
         if existing not in ("number", "refuse", "resume"):

@@ -100,12 +100,6 @@ class Pending:
 def storable(readings: Iterable[Reading]) -> tuple[Columns, list[str]]:
     """Readings in columns, and a sentence for each value that had to be replaced.
 
-    Args:
-        readings: of one step or several, with values of any kind.
-
-    Returns:
-        The columns, and the sentences.
-
     >>> columns, remarks = storable([Reading(np.int64(3), "v", "s", "m", 1), Reading(2**63, "v", "s", "m", "x")])
     >>> columns.steps.tolist(), columns.values.tolist(), len(remarks)
     ([3, 9223372036854775807], [1.0, nan], 2)
@@ -133,14 +127,7 @@ def storable(readings: Iterable[Reading]) -> tuple[Columns, list[str]]:
 
 
 def storable_array(array: ArrayReading) -> tuple[ArrayReading, list[str]]:
-    """An array reading that can be stored; what holds no numbers is refused at once.
-
-    Args:
-        array: a reading whose value numpy can hold.
-
-    Returns:
-        The reading with a plain array and step, and a sentence for each thing that was replaced.
-    """
+    """An array reading that can be stored; what holds no numbers is refused at once."""
     value = np.asarray(array.value)
     if value.dtype.kind not in "biufc":
         raise TypeError(f"{array.vital}/{array.metric} at {array.site}: arrays hold numbers, got dtype {value.dtype}")
@@ -151,12 +138,6 @@ def storable_array(array: ArrayReading) -> tuple[ArrayReading, list[str]]:
 def text(name: Any) -> str:
     """A name as UTF-8 can hold it: half a surrogate pair is written out.
 
-    Args:
-        name: anything; what is no string becomes its text.
-
-    Returns:
-        The name, without zero bytes.
-
     >>> text("layer\\ud800"), text(None)
     ('layer\\\\ud800', 'None')
     """
@@ -164,14 +145,7 @@ def text(name: Any) -> str:
 
 
 def as_json(value: Any) -> str:
-    """JSON as Python reads it back: NaN and infinities stay what they are; what JSON cannot hold becomes its text.
-
-    Args:
-        value: any value.
-
-    Returns:
-        One JSON text.
-    """
+    """JSON as Python reads it back: NaN and infinities stay what they are; what JSON cannot hold becomes its text."""
     try:
         return json.dumps(value if _is_plain(value) else plain(value, odd=float))
     except Exception:

@@ -79,14 +79,7 @@ class Salvaged:
 
 
 def survey(file: Path) -> str:
-    """One sentence about what of a damaged run can be rescued, and how.
-
-    Args:
-        file: the damaged run's SQLite file.
-
-    Returns:
-        The sentence, with the command that does it.
-    """
+    """One sentence about what of a damaged run can be rescued, and how."""
     try:
         found = _find(file)
     except Exception as error:

@@ -33,14 +33,6 @@ def seal(*fields: Any) -> int:
 def pack(steps: np.ndarray, series: np.ndarray, values: np.ndarray) -> bytes:
     """Readings as one blob of three columns: 20 bytes a reading.
 
-    Args:
-        steps: the step of each reading.
-        series: the number of the series of each reading.
-        values: the readings.
-
-    Returns:
-        The blob.
-
     >>> columns = unpack(pack(np.array([3, 3]), np.array([1, 2]), np.array([0.5, float("nan")])))
     >>> [c.tolist() for c in columns]
     [[3, 3], [1, 2], [0.5, nan]]
@@ -56,14 +48,7 @@ def pack(steps: np.ndarray, series: np.ndarray, values: np.ndarray) -> bytes:
 
 
 def unpack(blob: bytes) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The columns of :func:`pack`: steps, series, values.
-
-    Args:
-        blob: what :func:`pack` made.
-
-    Returns:
-        Three arrays of one length.
-    """
+    """The columns of :func:`pack`: steps, series, values."""
     if len(blob) < _HEAD.size:
         raise ValueError("a batch of readings is cut off")
     mark, count = _HEAD.unpack_from(blob)

@@ -12,9 +12,6 @@ POINTS = 64  # at most; an even number
 class Sparkline:
     """Means over stretches of steps, which double in length when there are too many.
 
-    Args:
-        record: what :meth:`record` gave, to go on from.
-
     >>> line = Sparkline()
     >>> line.add(np.arange(200), np.linspace(2, 1, 200))
     >>> len(line.record()["means"]), line.record()["last"]

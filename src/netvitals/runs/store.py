@@ -61,15 +61,7 @@ def run_file(path: str | os.PathLike[str]) -> Path:
 
 
 def numbered(path: str | os.PathLike[str], number: int) -> Path:
-    """The ``number``-th place for a run that should have been at ``path``: ``path-2``, ``path-3``, …
-
-    Args:
-        path: where the run should have been, a folder or a file.
-        number: 1 is the place itself.
-
-    Returns:
-        The file of the run there.
-    """
+    """The ``number``-th place for a run that should have been at ``path``: ``path-2``, ``path-3``, …"""
     wanted = Path(path).expanduser()
     if number < 2:
         return run_file(wanted)
@@ -78,11 +70,7 @@ def numbered(path: str | os.PathLike[str], number: int) -> Path:
 
 
 def make_folder(file: Path) -> None:
-    """The folder of a run's file; what is in the way gets a sentence.
-
-    Args:
-        file: the run's SQLite file.
-    """
+    """The folder of a run's file; what is in the way gets a sentence."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
@@ -96,9 +84,6 @@ def create(file: Path) -> None:
     """Lay out a new run, readable by its owner only. It gets its name when it is whole, and never replaces a file.
 
     Call it under the lock of ``file``.
-
-    Args:
-        file: the run's SQLite file, which does not exist yet.
     """
     draft = file.with_name(f".{file.name}.new")
     with contextlib.suppress(FileNotFoundError):
@@ -125,11 +110,7 @@ def create(file: Path) -> None:
 
 
 def lay_out(connection: sqlite3.Connection) -> None:
-    """The tables of a run, in a file that holds nothing yet.
-
-    Args:
-        connection: to the empty file.
-    """
+    """The tables of a run, in a file that holds nothing yet."""
     connection.executescript(
         f"BEGIN; {LAYOUT} PRAGMA application_id={APPLICATION}; PRAGMA user_version={SCHEMA}; COMMIT;"
     )
@@ -138,14 +119,7 @@ def lay_out(connection: sqlite3.Connection) -> None:
 
 
 def open_to_write(file: Path) -> sqlite3.Connection:
-    """The writing connection of a laid-out run.
-
-    Args:
-        file: the run's SQLite file.
-
-    Returns:
-        a connection in WAL mode.
-    """
+    """The writing connection of a laid-out run."""
     connection = sqlite3.connect(
         f"{file.absolute().as_uri()}?mode=rw", uri=True, timeout=30.0, isolation_level=None, check_same_thread=False
     )
@@ -155,14 +129,7 @@ def open_to_write(file: Path) -> sqlite3.Connection:
 
 
 def connect(file: Path) -> sqlite3.Connection:
-    """Open an existing run for reading, whether or not somebody writes it; refuse what is not a run.
-
-    Args:
-        file: the run's SQLite file.
-
-    Returns:
-        a connection that cannot write.
-    """
+    """Open an existing run for reading, whether or not somebody writes it; refuse what is not a run."""
     if not file.is_file():
         raise FileNotFoundError(f"there is no run at {file}{_near(file)} {see('no-run')}")
     with open(file, "rb"):
@@ -187,14 +154,7 @@ def connect(file: Path) -> sqlite3.Connection:
 
 
 def layout_of(connection: sqlite3.Connection) -> int:
-    """The number of the layout of an open run.
-
-    Args:
-        connection: to a run.
-
-    Returns:
-        The number; a reader refuses one that is newer than itself.
-    """
+    """The number of the layout of an open run."""
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 

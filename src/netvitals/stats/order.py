@@ -19,13 +19,6 @@ def sampled(rows: Tensor, size: int = SAMPLE) -> Tensor:
     The stride shares no factor with the length: a stride of 16 over rows of 128 channels would see the same eight
     channels again and again.
 
-    Args:
-        rows: along the last dimension.
-        size: at most so many.
-
-    Returns:
-        The sample.
-
     >>> sampled(torch.arange(12.0), size=3)
     tensor([ 0.,  5., 10.])
     """
@@ -39,27 +32,12 @@ def sampled(rows: Tensor, size: int = SAMPLE) -> Tensor:
 
 
 def quantile_rank(n: int, q: float) -> int:
-    """Rank (from 0) of the q-quantile among ``n`` sorted values: the value at or just below it, never between two.
-
-    Args:
-        n: how many values.
-        q: from 0 to 1.
-
-    Returns:
-        The rank.
-    """
+    """Rank (from 0) of the q-quantile among ``n`` sorted values: the value at or just below it, never between two."""
     return math.floor(q * (n - 1))
 
 
 def quantiles(rows: Tensor, qs: Sequence[float]) -> list[Tensor]:
     """Quantiles of each row as actual elements of it, without sorting.
-
-    Args:
-        rows: along the last dimension.
-        qs: from 0 to 1.
-
-    Returns:
-        One tensor a quantile.
 
     >>> quantiles(torch.tensor([4.0, 1.0, 3.0, 2.0]), (0.0, 0.5, 1.0))
     [tensor(1.), tensor(2.), tensor(4.)]
@@ -71,13 +49,6 @@ def largest(rows: Tensor, k: int) -> Tensor:
     """The k largest elements of each row, in falling order.
 
     They lie in the k blocks with the largest maxima, so only those blocks are searched.
-
-    Args:
-        rows: along the last dimension.
-        k: how many.
-
-    Returns:
-        (..., k).
 
     >>> largest(torch.arange(4000.0)[None], 3)
     tensor([[3999., 3998., 3997.]])
@@ -98,13 +69,6 @@ def largest(rows: Tensor, k: int) -> Tensor:
 def upper_quantile(rows: Tensor, q: float = 0.999) -> Tensor:
     """Quantile near the top of each row, exact up to 2¹⁷ elements a row, from a strided sample of as many beyond.
 
-    Args:
-        rows: along the last dimension.
-        q: near 1.
-
-    Returns:
-        One number a row.
-
     >>> upper_quantile(torch.arange(4000.0)[None], q=0.999)
     tensor([3995.])
     """
@@ -116,12 +80,6 @@ def upper_quantile(rows: Tensor, q: float = 0.999) -> Tensor:
 def nonzero_median(rows: Tensor) -> Tensor:
     """Median of the elements above zero of each row of magnitudes; NaN if there are none.
 
-    Args:
-        rows: along the last dimension.
-
-    Returns:
-        One number a row.
-
     >>> nonzero_median(torch.tensor([0.0, 0.0, 1.0, 2.0, 3.0]))
     tensor(2.)
     """
@@ -130,12 +88,6 @@ def nonzero_median(rows: Tensor) -> Tensor:
 
 def host_nonzero_median(rows: np.ndarray) -> np.ndarray:
     """The same for rows that have left the device.
-
-    Args:
-        rows: (rows, elements).
-
-    Returns:
-        One number a row.
 
     >>> host_nonzero_median(np.array([[0.0, 0.0, 1.0, 2.0, 3.0], [0.0, 0.0, 0.0, 0.0, 0.0]]))
     array([ 2., nan])

@@ -71,12 +71,6 @@ def effective_rank(matrix: Tensor, *, centred: bool = False) -> EffectiveRank:
 def spectrum_ranks(squared: Tensor) -> Tensor:
     """The four definitions from squared singular values (last dimension), in the order of ``DEFINITIONS``; NaN for a
     matrix of zeros.
-
-    Args:
-        squared: (..., values).
-
-    Returns:
-        (..., 4).
     """
     s2 = squared.clamp_min(0)
     s = s2.sqrt()
@@ -95,13 +89,6 @@ def _perplexity(weights: Tensor) -> Tensor:
 def squared_spectrum(m: Tensor, centred: bool = False) -> Tensor:
     """Eigenvalues of the smaller Gram matrix; batched over leading dimensions. Double precision, because the square
     of a small singular value is lost in single.
-
-    Args:
-        m: (..., rows, columns).
-        centred: subtract the mean row.
-
-    Returns:
-        (..., values), rising.
     """
     m = m.float() if m.device.type == "mps" else m.double()
     if centred:

@@ -272,23 +272,7 @@ def monitor(
     metrics: Sequence[str] = ("resonance", "coupling", "gn_gap"),
     train: bool | None = None,
 ) -> Curvature:
-    """What ``netvitals.curvature.Monitor`` was, with its old options, for one version: a :class:`Curvature`.
-
-    Args:
-        model: the model.
-        loss_fn: of (output, target).
-        batch: the fixed batch (inputs, targets).
-        nodes: as for :func:`netvitals.curvature.interlayer`.
-        every: training steps between measurements.
-        share: of the time that may be spent measuring.
-        probes: products spent on each node.
-        factor: a change by this factor is a jump.
-        metrics: those in which jumps are looked for.
-        train: batch statistics in BatchNorm; None leaves the modules as they stand.
-
-    Returns:
-        The vital sign.
-    """
+    """What ``netvitals.curvature.Monitor`` was, with its old options, for one version: a :class:`Curvature`."""
     mode = "as_is" if train is None else "train" if train else "eval"
     options: dict[str, Any] = {"probes": probes, "factor": factor, "alert": metrics, "mode": mode}
     return Curvature(model, loss_fn, batch, nodes=nodes, min_steps=every, share=share, examples=sys.maxsize, **options)

@@ -134,15 +134,7 @@ class Gradients(Vital):
 
 
 def _stacks_of(view: ParameterView) -> list[str]:
-    """Parameters that hold several matrices of one kind, the expert first.
-
-    Args:
-        view: of the parameters; its anatomy says which are experts. Where it says nothing, a tensor with three
-            dimensions in a module that is not torch's own is taken for a stack.
-
-    Returns:
-        Names of the parameters.
-    """
+    """Parameters that hold several matrices of one kind, the expert first."""
     known = () if view.anatomy is None else view.anatomy.experts
     stacked = {part.parameter for m in known if m.stacked for e in m.experts for part in e.parameters}
     out = []

@@ -24,15 +24,7 @@ Heard = Callable[["Finding"], Any]
 
 
 def listener_of(on_finding: Any) -> Heard | None:
-    """What is called with each new finding; None where nobody wants to know.
-
-    Args:
-        on_finding: a function of one finding, or the address of a web hook, which is sent the finding as JSON from a
-            thread of its own.
-
-    Returns:
-        The function.
-    """
+    """What is called with each new finding; None where nobody wants to know."""
     if on_finding is None or callable(on_finding):
         return on_finding
     if isinstance(on_finding, str) and on_finding.startswith(("http://", "https://")):
@@ -54,11 +46,7 @@ def _post(address: str, finding: Finding) -> None:
 
 
 class LivePanel:
-    """A panel in the terminal or the notebook that shows the watch as it stands; in a log file, a line a minute.
-
-    Args:
-        watch: whose readings are shown.
-    """
+    """A panel in the terminal or the notebook that shows the watch as it stands; in a log file, a line a minute."""
 
     def __init__(self, watch: Watch) -> None:
         from rich.console import Console

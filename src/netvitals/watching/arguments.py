@@ -25,14 +25,7 @@ class Together(nn.ModuleDict):
 
 
 def together(model: Any) -> Any:
-    """One model for several, named by their place in a list or as a dict names them; one model as it is.
-
-    Args:
-        model: what ``watch`` was given.
-
-    Returns:
-        One module.
-    """
+    """One model for several, named by their place in a list or as a dict names them; one model as it is."""
     if isinstance(model, nn.Module) or not isinstance(model, list | tuple | Mapping):
         return model
     parts = dict(model) if isinstance(model, Mapping) else {str(i): m for i, m in enumerate(model)}
@@ -43,12 +36,7 @@ def together(model: Any) -> Any:
 
 
 def check_model(model: Any, every: Any) -> None:
-    """A model that can be trained, and a number of steps.
-
-    Args:
-        model: what ``watch`` was given.
-        every: steps between looks.
-    """
+    """A model that can be trained, and a number of steps."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"watch needs a torch.nn.Module, got a {type(model).__name__}")
     if not any(True for _ in model.parameters()):
@@ -60,23 +48,14 @@ def check_model(model: Any, every: Any) -> None:
 
 
 def check_total(total_steps: Any) -> None:
-    """A number of steps that training can have, or None.
-
-    Args:
-        total_steps: what ``watch`` was given.
-    """
+    """A number of steps that training can have, or None."""
     whole = isinstance(total_steps, int) and not isinstance(total_steps, bool)
     if total_steps is not None and not (whole and total_steps >= 1):
         raise ValueError(f"total_steps must be a whole number of steps, 1 or more, got {total_steps!r}")
 
 
 def check_resume(run: Any, resume: Any) -> None:
-    """A step to go on at, and a run to go on with.
-
-    Args:
-        run: where to write.
-        resume: what ``watch`` was given.
-    """
+    """A step to go on at, and a run to go on with."""
     if not isinstance(resume, int) or resume < 0:
         raise ValueError(f"resume must be True, False or the step to go on at, got {resume!r}")
     if resume is not False and run is None:
@@ -84,14 +63,7 @@ def check_resume(run: Any, resume: Any) -> None:
 
 
 def checked_probe(probe: Any) -> tuple[Any, Any, Callable[..., Tensor] | None] | None:
-    """The probe of a watch as (x, y, loss function or None).
-
-    Args:
-        probe: what ``watch`` was given.
-
-    Returns:
-        The three parts; None where there is no probe.
-    """
+    """The probe of a watch as (x, y, loss function or None)."""
     if probe is None:
         return None
     if not isinstance(probe, tuple | list) or len(probe) not in (2, 3) or (len(probe) == 3 and not callable(probe[2])):
@@ -101,16 +73,7 @@ def checked_probe(probe: Any) -> tuple[Any, Any, Callable[..., Tensor] | None] |
 
 
 def checked_rehearsal(rehearse: Any, probe: tuple[Any, Any, Any] | None, forecasts: bool) -> RehearsalPlan | None:
-    """What danger is rehearsed with; None where it is not.
-
-    Args:
-        rehearse: what ``watch`` was given.
-        probe: as :func:`checked_probe` returned it.
-        forecasts: whether there are any.
-
-    Returns:
-        The plan.
-    """
+    """What danger is rehearsed with; None where it is not."""
     if rehearse is False or rehearse is None:
         return None
     if not forecasts:
@@ -134,15 +97,7 @@ def checked_rehearsal(rehearse: Any, probe: tuple[Any, Any, Any] | None, forecas
 def checked_optimizers(
     optimizer: Any, parameters: Mapping[str, nn.Parameter]
 ) -> tuple[list[Optimizer], dict[str, str]]:
-    """The optimizers of a watch, taken out of the wrappers of a trainer, and those that are none of its business.
-
-    Args:
-        optimizer: what ``watch`` was given.
-        parameters: of the model, by name.
-
-    Returns:
-        The optimizers, and the others with the reason.
-    """
+    """The optimizers of a watch, taken out of the wrappers of a trainer, and those that are none of its business."""
     if optimizer is None:
         return [], {}
     found: list[Optimizer] = []
@@ -169,12 +124,6 @@ def inner_optimizer(one: Any) -> Any:
     """The optimizer of torch's inside wrappers of accelerate, Lightning, Fabric and others with ``.optimizer``.
 
     A wrapper may pass for an optimizer; one that takes no hooks was never made as such.
-
-    Args:
-        one: an optimizer or a wrapper.
-
-    Returns:
-        The optimizer, or what was given where there is none inside.
     """
     for _ in range(8):
         if isinstance(one, Optimizer) and "_optimizer_step_post_hooks" in vars(one):

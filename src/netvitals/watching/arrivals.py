@@ -28,12 +28,7 @@ KINDS = 3  # gradient norm, scale of the output, loss, as the vital sign has the
 
 
 class Arrivals:
-    """Watches gradients and outputs of single micro-batches while armed.
-
-    Args:
-        model: whose parameters they are; calls of it are micro-batches.
-        vital: writes what was found.
-    """
+    """Watches gradients and outputs of single micro-batches while armed."""
 
     def __init__(self, model: nn.Module, vital: RanksVital) -> None:
         self._model, self._vital = model, vital

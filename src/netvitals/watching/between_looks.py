@@ -17,11 +17,6 @@ class BetweenLooks:
     A loop is known when one optimizer has stepped and the watch's ``step`` was called once, right after it (or has
     never been called). From then to the step before the next look nothing but these two is counted; a call that does
     not come in turn brings everything back that is found out on other steps.
-
-    Args:
-        hooks: of the optimizers.
-        batches: takes the calls of other steps.
-        note: takes (step, loss).
     """
 
     def __init__(self, hooks: OptimizerHooks, batches: MicroBatches, note: Callable[[int, Any], None]) -> None:
@@ -64,11 +59,7 @@ class BetweenLooks:
             self._resting, self._silent, self._heard = True, not self._called, -1
 
     def settle(self, stepped: bool = False) -> None:
-        """As if every step had been heard of.
-
-        Args:
-            stepped: an optimizer has, of which the hooks have heard.
-        """
+        """As if every step had been heard of."""
         if not self._resting:
             return
         self._resting = False

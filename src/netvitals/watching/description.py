@@ -19,14 +19,7 @@ if TYPE_CHECKING:
 
 
 def open_run_of(watch: Watch, run: str | os.PathLike[str], resume: bool | int, optimizers: Sequence[Optimizer]) -> None:
-    """Give a watch the writer of its run, and the step at which it begins.
-
-    Args:
-        watch: gets the writer.
-        run: where to write.
-        resume: whether, or at which step, to go on.
-        optimizers: whose settings are noted.
-    """
+    """Give a watch the writer of its run, and the step at which it begins."""
     from netvitals.runs import RunWriter, run_file
 
     at = None if isinstance(resume, bool) else resume
@@ -43,11 +36,7 @@ def open_run_of(watch: Watch, run: str | os.PathLike[str], resume: bool | int, o
 
 
 def note_places(watch: Looks) -> None:
-    """Note in the run what was seen and what was not, where that has changed.
-
-    Args:
-        watch: whose places are noted.
-    """
+    """Note in the run what was seen and what was not, where that has changed."""
     places = len(watch._observer.sites) + len(watch._observer.skipped)
     if watch._writer is not None and places != watch._noted:
         watch._noted = places
@@ -57,16 +46,7 @@ def note_places(watch: Looks) -> None:
 
 
 def described(watch: Watch, model: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, Any]:
-    """The first notes of a run.
-
-    Args:
-        watch: that begins.
-        model: without wrappers.
-        optimizers: those that were given.
-
-    Returns:
-        Plain values by name, as a run keeps them.
-    """
+    """The first notes of a run."""
     return {
         "model": type(model).__name__,
         "architecture": str(model)[:20_000],
@@ -89,12 +69,6 @@ def embeddings(model: nn.Module) -> list[str]:
     """Parameters whose rows are looked up and nothing else, in torch's own modules; a readout that is tied to one sums
     over its rows.
 
-    Args:
-        model: without wrappers.
-
-    Returns:
-        Their names.
-
     >>> embeddings(nn.Sequential(nn.Embedding(5, 2), nn.Linear(2, 1)))
     ['0.weight']
     """
@@ -109,13 +83,6 @@ def embeddings(model: nn.Module) -> list[str]:
 
 def untrained(model: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, str]:
     """Parameters that no step will move, and why.
-
-    Args:
-        model: without wrappers.
-        optimizers: those that were given; where none was, only frozen ones are known.
-
-    Returns:
-        Name → ``"frozen"`` or ``"not in the optimizer"``.
 
     >>> net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
     >>> untrained(net, [torch.optim.SGD(net[1].parameters(), lr=0.1)])
@@ -134,13 +101,6 @@ def untrained(model: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, st
 def activation_specs(model: nn.Module, sites: Iterable[Site]) -> dict[str, str]:
     """Which function acts at each site whose numbers are fixed.
 
-    Args:
-        model: the watched one.
-        sites: that were met.
-
-    Returns:
-        Name of the site → spec.
-
     >>> net = nn.Sequential(nn.Softplus(beta=20))
     >>> site = Site(name="0", kind="activation", op="Softplus", follows="linear", channel_dim=1, module="0")
     >>> activation_specs(net, [site])
@@ -155,27 +115,13 @@ def activation_specs(model: nn.Module, sites: Iterable[Site]) -> dict[str, str]:
 
 
 def plain_settings(optimizer: Optimizer) -> dict[str, Any]:
-    """The hyperparameters of an optimizer's first group that are plain values.
-
-    Args:
-        optimizer: any of torch's.
-
-    Returns:
-        Plain values by name.
-    """
+    """The hyperparameters of an optimizer's first group that are plain values."""
     group = optimizer.param_groups[0]
     return {k: v for k, v in group.items() if isinstance(v, int | float | bool | str | tuple) and k != "params"}
 
 
 def group_members(model: nn.Module, optimizers: Sequence[Optimizer]) -> list[dict[str, Any]]:
     """Which parameters each group holds, as the sites of the vital sign ``optimizer`` are named.
-
-    Args:
-        model: without wrappers.
-        optimizers: in their order.
-
-    Returns:
-        Site, name of the optimizer and names of the parameters, by group.
 
     >>> net = nn.Linear(2, 1)
     >>> group_members(net, [torch.optim.SGD(net.parameters(), lr=0.1)])

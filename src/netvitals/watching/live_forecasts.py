@@ -20,12 +20,7 @@ if TYPE_CHECKING:
 
 
 class LiveForecasts:
-    """The forecaster of a watch, which may be called from the thread that writes the run.
-
-    Args:
-        watch: not kept alive by this.
-        rehearse: what danger is rehearsed with; None where it is told from the losses alone.
-    """
+    """The forecaster of a watch, which may be called from the thread that writes the run."""
 
     def __init__(self, watch: Watch, rehearse: RehearsalPlan | None = None) -> None:
         from netvitals.forecasts import Forecaster

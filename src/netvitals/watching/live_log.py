@@ -24,17 +24,7 @@ OFTEN = 16  # findings are looked for on the first measured steps 1, 2, 4, 8, th
 
 
 def live_log(watch: Watch, log: Any, on_finding: Any = None, panel: bool = False) -> LiveLog | None:
-    """The log of a watch; None where nothing is to be sent and nobody to be told.
-
-    Args:
-        watch: whose readings are sent.
-        log: where to.
-        on_finding: who is told of findings.
-        panel: show them in the terminal.
-
-    Returns:
-        The log.
-    """
+    """The log of a watch; None where nothing is to be sent and nobody to be told."""
     heard = listener_of(on_finding)
     if log is None and heard is None and not panel:
         return None
@@ -47,14 +37,7 @@ def live_log(watch: Watch, log: Any, on_finding: Any = None, panel: bool = False
 
 
 class LiveLog:
-    """Sends what is said of the whole model on each measured step, and each finding when it is first made.
-
-    Args:
-        watch: whose readings are sent; not kept alive by this.
-        target: where they go, if anywhere.
-        heard: called with each new finding.
-        panel: drawn on each measured step.
-    """
+    """Sends what is said of the whole model on each measured step, and each finding when it is first made."""
 
     def __init__(
         self, watch: Watch, target: Target | None, heard: Heard | None = None, panel: LivePanel | None = None

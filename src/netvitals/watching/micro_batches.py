@@ -22,9 +22,6 @@ SEEN_OFTEN = 2  # so many steps have the usual number of micro-batches before it
 class MicroBatches:
     r"""$\bar L_t = \frac{1}{m} \sum_{i=1}^{m} L_{t,i}$ over the losses of step $t$.
 
-    Args:
-        note: takes (step, loss).
-
     >>> noted = {}
     >>> batches = MicroBatches(noted.__setitem__)
     >>> for loss in (1.0, 2.0, 6.0):
@@ -72,24 +69,14 @@ class MicroBatches:
         return self._last[1] if self._last[0] == step else []
 
     def stepped(self, passes: int) -> None:
-        """An optimizer has stepped.
-
-        Args:
-            passes: forward passes that were seen since it did before.
-        """
+        """An optimizer has stepped."""
         if not self._usual:  # a call after each of m passes has come m - 1 times by now if it comes after the step
             self.early = 0 < self._calls != passes - 1
         self._usual[self._calls] += 1
         self.calls_before, self._calls = self._calls, 0
 
     def rested(self, steps: int, calls: int, since: int) -> None:
-        """Steps of an optimizer that nobody heard of.
-
-        Args:
-            steps: how many.
-            calls: of the watch's step before each of them.
-            since: calls after the last.
-        """
+        """Steps of an optimizer that nobody heard of."""
         self._usual[calls] += steps
         self._calls = since
 

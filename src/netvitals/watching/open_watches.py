@@ -35,16 +35,7 @@ _writing: weakref.WeakSet[Watch] = weakref.WeakSet()
 
 
 def add(watch: Watch, model: nn.Module, parts: tuple[Roots, OptimizerHooks, Buffer, RunWriter | None]) -> Any:
-    """Note that ``model`` is watched; the finaliser that is returned ends the watch when nobody can reach it.
-
-    Args:
-        watch: the new one.
-        model: that it watches.
-        parts: what has to be taken away when it ends.
-
-    Returns:
-        The finaliser.
-    """
+    """Note that ``model`` is watched; the finaliser that is returned ends the watch when nobody can reach it."""
     for one in _watched(model):
         _by_model[one] = weakref.ref(watch)
         _left.discard(one)
@@ -55,12 +46,7 @@ def add(watch: Watch, model: nn.Module, parts: tuple[Roots, OptimizerHooks, Buff
 
 
 def remove(watch: Watch, model: nn.Module) -> None:
-    """The watch is closed.
-
-    Args:
-        watch: the closed one.
-        model: that it watched.
-    """
+    """The watch is closed."""
     for one in _watched(model):
         known = _by_model.get(one)
         if known is not None and known() in (watch, None):
@@ -102,14 +88,7 @@ def _watched(model: nn.Module) -> list[nn.Module]:
 
 
 def weakly(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method that does not keep its object alive, and does nothing once that is gone.
-
-    Args:
-        method: bound to an object.
-
-    Returns:
-        a function with the same arguments.
-    """
+    """A method that does not keep its object alive, and does nothing once that is gone."""
     owner, function = weakref.ref(method.__self__), method.__func__  # type: ignore[attr-defined]
 
     def call(*args: Any) -> Any:

@@ -38,14 +38,7 @@ class Mail(Protocol):
 
 
 class GlooMail:
-    """A process group of our own, which no other part of the program knows.
-
-    Args:
-        store: where all ranks meet.
-        rank: of this process.
-        world: how many there are.
-        group: a name for the group.
-    """
+    """A process group of our own, which no other part of the program knows."""
 
     def __init__(self, store: Any, rank: int, world: int, group: str) -> None:
         patience = timedelta(seconds=PATIENCE_S)
@@ -122,15 +115,7 @@ def _is_replicated(model: Any) -> bool:
 
 
 class Ranks:
-    """All ranks of a model, as one of them sees them.
-
-    Args:
-        store: where all ranks can put a value under a key.
-        rank: of this process.
-        world: how many there are.
-        number: of the watch.
-        mail: makes what messages go through, when they are first needed.
-    """
+    """All ranks of a model, as one of them sees them."""
 
     def __init__(
         self, store: Any, rank: int, world: int, number: int, mail: Callable[[Any, int, int, str], Mail] = GlooMail
@@ -181,16 +166,7 @@ class Ranks:
     # ---------------------------------------------------------------- a measured step
 
     def pooled(self, recorder: Recorder | None, step: int, facts: np.ndarray | None = None) -> dict[int, np.ndarray]:
-        """Give the recorder of a measured step the numbers of all ranks, on the first rank.
-
-        Args:
-            recorder: off the device; None to exchange losses only.
-            step: of training.
-            facts: of this rank, as ``ranks`` has them.
-
-        Returns:
-            Rank → (its losses, one a step that was waited for, and then its facts); empty where ranks stand alone.
-        """
+        """Give the recorder of a measured step the numbers of all ranks, on the first rank."""
         if not self._agreed():
             if recorder is not None:
                 recorder.take(None)
@@ -244,17 +220,7 @@ class Ranks:
 
 
 def added_up(message: Message, rank: int, world: int, mail: Any) -> Message | None:
-    """The sum of the messages of all ranks, on the first; None on the others, which hand theirs on.
-
-    Args:
-        message: of this rank.
-        rank: of this process.
-        world: how many there are.
-        mail: reaches the others.
-
-    Returns:
-        The sum.
-    """
+    """The sum of the messages of all ranks, on the first; None on the others, which hand theirs on."""
     for child in children(rank, world):
         message = message + Message.from_bytes(mail.receive(child))
     if rank == 0:
@@ -265,13 +231,6 @@ def added_up(message: Message, rank: int, world: int, mail: Any) -> Message | No
 
 def children(rank: int, world: int) -> list[int]:
     """The ranks that hand on to this one.
-
-    Args:
-        rank: of this process.
-        world: number of processes.
-
-    Returns:
-        Their ranks.
 
     >>> children(0, 8), children(4, 8), children(6, 7)
     ([1, 2, 4], [5, 6], [])

@@ -30,19 +30,7 @@ def shared_steps(
     notes: dict[str, str],
     compiled: bool = False,
 ) -> SharedSteps | None:
-    """What stands before the buffer; None where one process trains and nobody asks for its micro-batches.
-
-    Args:
-        ranks: that train together; None for one process.
-        buffer: where the numbers go.
-        model: that is trained.
-        schedule: its vital signs.
-        notes: gets what cannot be told → reason.
-        compiled: whether the model is compiled.
-
-    Returns:
-        The steps as all ranks share them.
-    """
+    """What stands before the buffer; None where one process trains and nobody asks for its micro-batches."""
     vital = next((v for v in schedule.vitals if v.name == "ranks"), None)
     if compiled and vital is not None:  # hooks on its parts would be compiled too
         vital, notes["ranks: micro-batches"] = (
@@ -58,13 +46,7 @@ def shared_steps(
 
 
 class SharedSteps:
-    """Stands before the buffer of a watch where several ranks train one model.
-
-    Args:
-        ranks: who takes part.
-        buffer: of the watch.
-        arrivals: what the gradients of single micro-batches were, where somebody asks for it.
-    """
+    """Stands before the buffer of a watch where several ranks train one model."""
 
     def __init__(self, ranks: Ranks | OneRank, buffer: Buffer, arrivals: Arrivals | None) -> None:
         self.ranks, self._buffer, self._arrivals = ranks, buffer, arrivals

@@ -26,27 +26,14 @@ CALL = "_compiled_call_impl"  # what module.compile() puts on a module
 
 
 def twin_of(model: nn.Module, bare: nn.Module) -> Twin | None:
-    """The twin of a compiled model; None where nothing is compiled, or TorchScript has done it.
-
-    Args:
-        model: as the loop calls it.
-        bare: the module inside.
-
-    Returns:
-        The twin.
-    """
+    """The twin of a compiled model; None where nothing is compiled, or TorchScript has done it."""
     if isinstance(model, torch.jit.ScriptModule) or not is_compiled(model):
         return None
     return Twin(model, bare)
 
 
 class Twin:
-    """Keeps the first batch of a measured step, and looks at the uncompiled module with it.
-
-    Args:
-        model: that the loop calls.
-        bare: the same module without compilation, with the same parameters.
-    """
+    """Keeps the first batch of a measured step, and looks at the uncompiled module with it."""
 
     def __init__(self, model: nn.Module, bare: nn.Module) -> None:
         self._model, self._bare = model, bare
@@ -86,12 +73,7 @@ class Twin:
             self._notes["model"] = NO_STEP
 
     def look(self, observer: Roots, recorder: Recorder) -> None:
-        """Run the uncompiled module on the batch that was kept, and show it to the vital signs.
-
-        Args:
-            observer: of the uncompiled module.
-            recorder: takes the readings.
-        """
+        """Run the uncompiled module on the batch that was kept, and show it to the vital signs."""
         if self._batch is None:
             return
         try:

@@ -46,21 +46,7 @@ def course(
     companion: Any = None,
     enough: Callable[[Findings], bool] | None = None,
 ) -> Course:
-    """Train a session from its first step to its last.
-
-    Args:
-        session: what is trained; used up by it.
-        seed: of dropout and the like.
-        watched: whether netvitals looks.
-        live: whether it is asked while the run goes on.
-        treat: (step, function of session, optimizer and step): done before that step; returns the optimizer to go on
-            with.
-        enough: says of findings that they need not be asked for again before the end, if it says so twice in a row.
-        companion: another tool: made by ``companion(model, optimizer)``, then ``.step(i, loss)`` after each step.
-
-    Returns:
-        The course.
-    """
+    """Train a session from its first step to its last."""
     torch.manual_seed(1000 + seed)
     optimizer = session.make_optimizer()
     hooks = through_half(session.model) if session.half is not None else []

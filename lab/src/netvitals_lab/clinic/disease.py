@@ -26,20 +26,7 @@ FAMILIES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Disease:
-    """One way in which training goes wrong.
-
-    Args:
-        name: of the disease.
-        family: one of :data:`FAMILIES`.
-        hosts: architectures it is planted in; seeds take turns.
-        dial: how much of it is mild, moderate and gross.
-        plant: edits a session, given the dial.
-        cause: names of rules that say what it is; the first is the best.
-        symptoms: names of rules that show it without naming the cause.
-        where: patterns of the sites or tensors where it sits; empty where it is the whole model.
-        onset: the step from which on it is there.
-        curable: whether a change from the finding's step on can help.
-    """
+    """One way in which training goes wrong."""
 
     name: str
     family: str
@@ -53,16 +40,7 @@ class Disease:
     curable: bool = True
 
     def session(self, seed: int, grade: str = "moderate", size: int = 0) -> Session:
-        """A session that has it.
-
-        Args:
-            seed: of weights and data; it also chooses the host.
-            grade: mild, moderate or gross.
-            size: 0 for the tuning set's networks, 1 for the test set's.
-
-        Returns:
-            The session, ready to be trained.
-        """
+        """A session that has it."""
         found = self.host(seed, size)
         self.plant(found, self.dial[GRADES.index(grade)])
         return found
@@ -72,26 +50,12 @@ class Disease:
         return patient(self.hosts[seed % len(self.hosts)], seed, size)
 
     def is_at(self, places: tuple[str, ...]) -> bool:
-        """Whether some of the places that a finding names are where the disease sits.
-
-        Args:
-            places: sites or tensors of a finding.
-
-        Returns:
-            True as well where the disease is in no one place.
-        """
+        """Whether some of the places that a finding names are where the disease sits."""
         return not self.where or any(fnmatch.fnmatch(place, pattern) for place in places for pattern in self.where)
 
 
 def layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
-    """Linear and convolution layers in the order of the model, with their names.
-
-    Args:
-        model: any.
-
-    Returns:
-        (name, module).
-    """
+    """Linear and convolution layers in the order of the model, with their names."""
     return [(n, m) for n, m in model.named_modules() if isinstance(m, nn.Linear | nn.Conv2d)]
 
 

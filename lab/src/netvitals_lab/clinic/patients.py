@@ -24,14 +24,6 @@ Maker = Callable[[int, int], Session]  # (seed, size)
 def patient(architecture: str, seed: int, size: int = 0) -> Session:
     """A fresh healthy session.
 
-    Args:
-        architecture: one of :data:`ARCHITECTURES`.
-        seed: of the weights and the data.
-        size: 0 for the tuning set's, 1 for the test set's.
-
-    Returns:
-        The session.
-
     >>> patient("mlp", 0).steps
     160
     """

@@ -19,13 +19,6 @@ def rate(rows: Sequence[Row], key: str | Callable[[Row], bool]) -> dict[str, flo
 
     $\frac{p + z^2/2n \pm z\sqrt{p(1-p)/n + z^2/4n^2}}{1 + z^2/n}$
 
-    Args:
-        rows: what is counted.
-        key: a field that is true or false, or a function.
-
-    Returns:
-        ``n``, ``k``, ``share``, ``low``, ``high``.
-
     >>> found = rate([{"a": True}] * 9 + [{"a": False}], "a")
     >>> found["k"], found["n"], round(found["low"], 2), round(found["high"], 2)
     (9, 10, 0.6, 0.98)
@@ -41,15 +34,7 @@ def rate(rows: Sequence[Row], key: str | Callable[[Row], bool]) -> dict[str, flo
 
 
 def scores(trials: Iterable[Row], cures: Iterable[Row] = ()) -> dict[str, Any]:
-    """Everything that is published of a set of trials.
-
-    Args:
-        trials: as :meth:`~netvitals_lab.clinic.trials.Trial.to_dict` gives them.
-        cures: as :meth:`~netvitals_lab.clinic.trials.Cure.to_dict` gives them.
-
-    Returns:
-        Rates over all, by family, by grade and by disease; by rule; of advice.
-    """
+    """Everything that is published of a set of trials."""
     rows, healed = list(trials), list(cures)
     sick = [r for r in rows if r["set"] == "disease"]
     well = [r for r in rows if r["set"] == "control"]

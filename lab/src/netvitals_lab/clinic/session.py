@@ -23,15 +23,7 @@ HALF_LARGEST = 65504.0  # of float16
 
 @dataclass
 class Session:
-    """One training run before it begins; edited in place.
-
-    Args:
-        model: that is trained.
-        draw: from a step to its batch (x, y); the same step gives the same batch.
-        loss: of (output, y), a mean over the batch.
-        held: a batch that training never sees, to judge the outcome by.
-        lr: learning rate.
-    """
+    """One training run before it begins; edited in place."""
 
     model: nn.Module
     draw: Callable[[int], Batch]
@@ -141,12 +133,5 @@ def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
 
 
 def through_half(model: nn.Module) -> list[Any]:
-    """Round every gradient as float16 would hold it: tiny ones become zero, large ones infinite.
-
-    Args:
-        model: whose parameters get the hooks.
-
-    Returns:
-        Handles to take the hooks away.
-    """
+    """Round every gradient as float16 would hold it: tiny ones become zero, large ones infinite."""
     return [p.register_hook(lambda g: g.half().to(g.dtype)) for p in model.parameters() if p.requires_grad]

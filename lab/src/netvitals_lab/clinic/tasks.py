@@ -25,13 +25,7 @@ def _digits() -> tuple[Tensor, Tensor]:
 
 
 class Digits:
-    """Handwritten digits of 8×8 pixels, as rows of 64 numbers, as images or as sequences of eight rows.
-
-    Args:
-        seed: of the order in which they come.
-        shape: of one example.
-        noise: share of labels that are drawn at random.
-    """
+    """Handwritten digits of 8×8 pixels, as rows of 64 numbers, as images or as sequences of eight rows."""
 
     classes = 10
 
@@ -83,13 +77,7 @@ class Language:
 
 
 class Rows:
-    """Numbers in, one of two classes or a value out; with noise that no model can explain.
-
-    Args:
-        seed: of the rows.
-        kind: ``"binary"``: labels by chance with odds that depend on the row, so that the best loss is far above zero;
-            ``"value"``: a smooth function with noise.
-    """
+    """Numbers in, one of two classes or a value out; with noise that no model can explain."""
 
     def __init__(self, seed: int = 0, kind: str = "binary", inputs: int = 12, batch: int = BATCH) -> None:
         self.seed, self.kind, self.inputs, self.size = seed, kind, inputs, batch

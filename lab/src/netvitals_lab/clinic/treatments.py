@@ -23,17 +23,7 @@ WARMUP = 10
 
 
 def treat(session: Session, optimizer: Optimizer, remedy: Remedy, step: int) -> Optimizer:
-    """Do what a finding advises, from ``step`` on.
-
-    Args:
-        session: the running session.
-        optimizer: that trains it.
-        remedy: of the finding.
-        step: the next step.
-
-    Returns:
-        The optimizer to go on with: the same, or a new one where its parameters changed.
-    """
+    """Do what a finding advises, from ``step`` on."""
     if remedy.kind not in TREATMENTS:
         raise ValueError(f"there is no treatment {remedy.kind!r}; there are {', '.join(TREATMENTS)}")
     with torch.no_grad():

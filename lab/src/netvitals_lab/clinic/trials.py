@@ -51,18 +51,7 @@ class Trial:
 
 
 def examine(disease: Disease, seed: int, grade: str = "moderate", size: int = 1, *, live: bool = True) -> Trial:
-    """Plant a disease, train, and judge what was found.
-
-    Args:
-        disease: that is planted.
-        seed: of weights, data and host.
-        grade: mild, moderate or gross.
-        size: 0 for the tuning set's networks, 1 for the test set's.
-        live: whether findings are asked for while the run goes on; else there is no delay.
-
-    Returns:
-        The trial.
-    """
+    """Plant a disease, train, and judge what was found."""
     session = disease.session(seed, grade, size)
     every = session.every
     expected = {*disease.cause, *disease.symptoms}
@@ -94,17 +83,7 @@ def examine(disease: Disease, seed: int, grade: str = "moderate", size: int = 1,
 
 
 def keep_watch(control: Control, seed: int, size: int = 1, *, live: bool = True) -> Trial:
-    """Train a healthy control, and judge what was found.
-
-    Args:
-        control: that is trained.
-        seed: of weights and data.
-        size: 0 for the tuning set's networks, 1 for the test set's.
-        live: whether findings are asked for while the run goes on.
-
-    Returns:
-        The trial; an alarm is a false one.
-    """
+    """Train a healthy control, and judge what was found."""
     session = control.session(seed, size)
     found = course(session, seed, live=live)
     grave = _grave(found.findings)
@@ -166,15 +145,7 @@ class Cure:
 
 
 def cure(trial: Trial, disease: Disease | Control) -> Cure | None:
-    """Apply the first advice of a trial from the step at which it was given, and go on for as long as the whole run.
-
-    Args:
-        trial: with a finding.
-        disease: that was planted, or the healthy control in which the alarm was false.
-
-    Returns:
-        The three outcomes; None where nothing was advised.
-    """
+    """Apply the first advice of a trial from the step at which it was given, and go on for as long as the whole run."""
     if trial.remedy is None or trial.noticed is None:
         return None
     remedy = Remedy(trial.remedy[0], trial.remedy[1], tuple(trial.remedy[2]))

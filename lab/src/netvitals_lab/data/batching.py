@@ -38,16 +38,7 @@ def steps_per_epoch(count: int, size: int) -> int:
 def batches(
     data: Dataset, size: int, generator: Generator, *, augment: bool | str = False, fresh: bool = False
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """One epoch of (inputs, targets), row-major, in an order only ``generator`` decides.
-
-    Args:
-        data: the dataset; its training split is used.
-        size: examples in a batch.
-        generator: the only source of randomness.
-        augment: True crops (padding 4, or an eighth of the side where that is more) and flips the images;
-            ``"resized"`` cuts out a random part of 70 to 100 % of the area instead, resized to the whole.
-        fresh: draw new synthetic examples for every batch instead of going through the training split.
-    """
+    """One epoch of (inputs, targets), row-major, in an order only ``generator`` decides."""
     if fresh:
         if data.draw is None:
             raise ValueError(f"{data.name} is a fixed set of examples and cannot be drawn afresh")
@@ -65,14 +56,7 @@ def batches(
 
 
 def crop_flip(x: Tensor, generator: Generator, *, pad: int = 4, fill: Tensor | None = None) -> Tensor:
-    """Shift every image by up to ``pad`` pixels and mirror half of them.
-
-    Args:
-        x: images (N, C, H, W).
-        generator: decides shifts and mirrors.
-        pad: largest shift in pixels.
-        fill: value per channel of the pixels that come in from outside (zero when None).
-    """
+    """Shift every image by up to ``pad`` pixels and mirror half of them."""
     if x.ndim != 4:
         raise ValueError(f"crop and flip need images (N, C, H, W), got shape {tuple(x.shape)}")
     n, c, h, w = x.shape
@@ -91,14 +75,7 @@ def crop_flip(x: Tensor, generator: Generator, *, pad: int = 4, fill: Tensor | N
 def resized_crop_flip(
     x: Tensor, generator: Generator, *, area: tuple[float, float] = (0.7, 1.0), ratio: float = 4 / 3
 ) -> Tensor:
-    """A part of every image, of a share of its area drawn from ``area``, resized to the whole; half are mirrored.
-
-    Args:
-        x: images (N, C, H, W).
-        generator: decides parts and mirrors.
-        area: least and largest share.
-        ratio: the part's width over its height is drawn, evenly in its logarithm, from 1/ratio to ratio.
-    """
+    """A part of every image, of a share of its area drawn from ``area``, resized to the whole; half are mirrored."""
     if x.ndim != 4:
         raise ValueError(f"crop and flip need images (N, C, H, W), got shape {tuple(x.shape)}")
     if not 0 < area[0] <= area[1] <= 1 or ratio < 1:

@@ -52,11 +52,6 @@ def names() -> list[str]:
 def load(name: str, folder: str | Path | None = None, **options: Any) -> Dataset:
     """Load a dataset by ``NAME[:FILE][,key=value]...``.
 
-    Args:
-        name: as in ``"digits"``, ``"digits,scaling=range"``, ``"text:corpus.txt,context=64"``, ``"noise,inputs=32"``.
-        folder: where the files of images and texts are; NETVITALS_DATA when None.
-        options: the same options, given as values.
-
     >>> print(load("digits"))
     digits: 1437 training and 360 test examples of shape (1, 8, 8), 10 classes
     """

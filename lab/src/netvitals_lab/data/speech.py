@@ -97,13 +97,6 @@ def waveform(path: Path, rate: int) -> Tensor:
 def si_sdr(estimate: Tensor, clean: Tensor) -> Tensor:
     r"""$10 \log_{10} (\|\alpha s\|^2/\|\alpha s - \hat s\|^2)$ decibels, $\alpha = \langle \hat s, s\rangle/\|s\|^2$.
 
-    Args:
-        estimate: (..., samples) after enhancement.
-        clean: the same shape, without noise.
-
-    Returns:
-        The scale-invariant ratio of signal to distortion of every sound.
-
     >>> clean = torch.tensor([1.0, -1.0, 1.0, -1.0])
     >>> round(float(si_sdr(3 * clean + torch.tensor([0.3, 0.3, -0.3, -0.3]), clean)), 4)
     20.0

@@ -38,26 +38,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class Claim:
-    """One statement that a study decides.
-
-    Args:
-        id: ``paper/name``, e.g. ``gate-density/C4``.
-        study: name of the study whose rows decide it.
-        statement: what the paper says, in our words.
-        section: where it says so.
-        expected: the paper's number or direction.
-        judge: rows → verdict. Each row holds the values of its trial's configuration too.
-        uses: configuration → does the claim rest on this trial; by default on all trials of the study.
-        plot: rows → a picture for the claims page.
-        paper: whose statement it is; by default the part of the id before the slash.
-        ours: the paper does not say so: a statement of netvitals on the paper's subject.
-        effect: the quantity that is measured, with its sign.
-        seeds: paired seeds without which no comparison is judged; 0 where nothing is compared over seeds.
-        choices: what we chose where the paper leaves it open, and the verdict rests on.
-        question: what we would ask the authors.
-        correction: the corrected statement, for an erratum.
-        universal: said of every case, so that one counterexample refutes it whatever its size.
-    """
+    """One statement that a study decides."""
 
     id: str
     study: str

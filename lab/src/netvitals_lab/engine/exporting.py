@@ -15,11 +15,6 @@ def export(results: Results, folder: str | os.PathLike[str], studies: Iterable[s
     """Write ``STUDY.parquet`` for every study with finished trials, and ``verdicts.parquet``.
 
     A row holds the values of its trial's configuration, what the trial returned, and the trial's ``code`` version.
-
-    Args:
-        results: an open results file.
-        folder: where to; made if it is not there.
-        studies: only these.
     """
     import polars as pl
 

@@ -92,17 +92,7 @@ def _verdict(
 
 
 def fair(claim: Claim, study: Study, verdict: Verdict) -> Verdict:
-    """What a verdict may say: nothing on a comparison with too few seeds, and no refutation by a set-up of ours.
-
-    Args:
-        claim: it may ask for paired seeds, or be said of every case.
-        study: it says how it is smaller than the paper's experiment, or what the paper does not print.
-        verdict: as its judge gave it.
-
-    Returns:
-        The same, or ``not-judged`` with the reason, or ``not-reproduced`` with what so many seeds could have shown.
-        Where the paper does not print its set-up, ``fails`` stands if none of at least ``WIDE`` of them agrees.
-    """
+    """What a verdict may say: nothing on a comparison with too few seeds, and no refutation by a set-up of ours."""
     if verdict.seeds < claim.seeds and verdict.status in JUDGED:
         text = f"a comparison needs {claim.seeds} paired seeds and there are {verdict.seeds}"
         return _without_answer(verdict, text)

@@ -51,12 +51,6 @@ def write_record(
 
     Beside each, or in ``ship``, ``<paper>.json`` with the verdicts and the commit: what is in ``lab/recorded``,
     ``netvitals claims`` opens with.
-
-    Args:
-        standings: claims with their verdicts.
-        folder: where to; made if it is not there.
-        results: with it the pictures of the claims are drawn into ``folder/images``.
-        ship: another folder for the JSON.
     """
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():

@@ -91,22 +91,6 @@ def run(
 ) -> StudyRun:
     """Run one study and judge its claims.
 
-    Args:
-        study: its name, or a :class:`Study` of your own.
-        scale: ``"smoke"``, ``"small"``, ``"medium"`` (hours on a cluster) or ``"paper"``.
-        engine: ``"local"``, ``"ray"``, ``"inline"``, or an engine that is already running.
-        jobs: trials at a time.
-        resume: use the trials that are stored; False runs all of them again.
-        results: the results file.
-        claims: only these claims, and only the trials they rest on; claims of your own may be passed here.
-        address: of a Ray cluster.
-        device: where networks and data of a trial are, as torch names it: ``cpu``, ``cuda``, ``cuda:1``, ``mps``. Rows
-            are stored as the same trial wherever they were measured.
-        progress: False for silence, or a function that is called with a :class:`State`.
-
-    Returns:
-        Rows and verdicts; a later call with the same results file goes on where this one was stopped.
-
     >>> import tempfile
     >>> file, claim = tempfile.mkdtemp() + "/results.sqlite", "activations/z_low-gelu-0.01"
     >>> found = run("activations", "smoke", "inline", results=file, claims=[claim], progress=False)
@@ -192,14 +176,7 @@ def place(device: str, engine: str) -> None:
 
 @contextmanager
 def driving(store: Results) -> Iterator[None]:
-    """Run studies for a results file, and nobody else meanwhile; a driver that died holds nobody up.
-
-    Args:
-        store: the file, open for writing. A second call inside the first is the same driver.
-
-    Yields:
-        Nothing; the file is ours inside the block.
-    """
+    """Run studies for a results file, and nobody else meanwhile; a driver that died holds nobody up."""
     if store.lock is not None:
         yield
         return

@@ -28,13 +28,7 @@ INTRO = (
 
 @dataclass(frozen=True)
 class Setting:
-    """A study as it was run.
-
-    Args:
-        study: its name.
-        title: what it asks.
-        lines: (what, in words).
-    """
+    """A study as it was run."""
 
     study: str
     title: str

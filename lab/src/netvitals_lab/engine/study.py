@@ -36,30 +36,7 @@ class Resources:
 
 @dataclass(frozen=True)
 class Study:
-    """A set of experiments, each independent of the others.
-
-    Args:
-        name: how it is called on the command line, e.g. ``weight-drift-theorems``.
-        paper: the folder it belongs to, e.g. ``weight-drift``.
-        title: one line that says what it asks.
-        scales: one instance of one dataclass of parameters for each of ``smoke``, ``small`` and ``paper``, and for
-            ``medium`` (hours on a cluster) unless ``settled`` says why not.
-        trials: parameters → the configurations of all trials. A configuration is a flat dict of plain values; the key
-            ``seed`` is counted in verdicts.
-        trial: configuration → rows. Pure: it draws from its own seed, writes nothing, and stands at the top level of a
-            module, because it is run in other processes.
-        summary: rows → a few named results for the terminal.
-        depends: modules whose code decides whether a stored trial is still good; by default every function, class and
-            constant that the trial reaches.
-        hypothesis: text stored with time and hash before the first trial; verdicts refuse a changed one.
-        reduced: how it is smaller than the paper's own experiment below the ``paper`` scale; a claim that does not come
-            out is then *not reproduced at this scale*, and not refuted.
-        unprinted: what of the set-up the paper does not print; a claim that does not come out in ours then cannot be
-            judged, unless it was asked in eight or more of those that the text admits (``judges.over_setups``).
-        resources: what the ``medium`` scale takes; given if and only if it has one of its own.
-        settled: why more of the same tells nothing more: ``medium`` is then ``small``.
-        ready: parameters → why the study cannot run here (``"needs CIFAR-10 in …"``), or an empty string.
-    """
+    """A set of experiments, each independent of the others."""
 
     name: str
     paper: str

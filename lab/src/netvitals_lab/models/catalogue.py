@@ -123,12 +123,6 @@ def parse(spec: str, data: Sized | None = None, **overrides: Any) -> Any:
 def build(spec: str | ModelSpec, *, seed: int | None = None, data: Sized | None = None, **overrides: Any) -> nn.Module:
     """Build a network from ``NAME[:SIZES][,key=value]...`` or from its dataclass, on the device of the trial.
 
-    Args:
-        spec: as in ``"mlp:64-128x3-10,act=gelu,norm=batch"`` or ``"resnet-mini,width=8"``; see :func:`names`.
-        seed: draw the weights with this seed and leave torch's generator as it was; None uses the generator.
-        data: a dataset whose sizes (inputs, channels, side, classes, vocabulary) fill what the spec leaves open.
-        overrides: fields of the dataclass, given as values.
-
     >>> sum(p.numel() for p in build("mlp:64-32-10").parameters())
     2410
     """

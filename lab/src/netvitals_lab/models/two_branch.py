@@ -78,15 +78,6 @@ class TwoBranch(nn.Module):
 def spectra(waves: Tensor, *, window: int = 400, hop: int = 100, compression: float = 0.3) -> tuple[Tensor, Tensor]:
     r"""$(|X|^c,\arg X)$ and $|X|^c(\cos,\sin)$ of the short-time spectrum X: what a two-branch network reads and gives.
 
-    Args:
-        waves: (N, samples).
-        window: length of the Hann window.
-        hop: samples from one frame to the next.
-        compression: c.
-
-    Returns:
-        Magnitude and phase, and the compressed complex spectrum, each (N, 2, bins, frames).
-
     >>> polar, complex_ = spectra(torch.randn(2, 64), window=16, hop=8)
     >>> torch.allclose(complex_.square().sum(1), polar[:, 0].square(), atol=1e-5)
     True

@@ -34,12 +34,6 @@ class Ensemble:
     ``parameters`` and ``buffers`` hold, under the names of one network, tensors with the seeds along the first
     dimension. Calling the ensemble on inputs (N, ...) gives outputs (K, N, ...).
 
-    Args:
-        spec: a spec string or dataclass of :mod:`netvitals_lab.models`, or a list of networks of equal shape.
-        seeds: one per network; they fix its weights and, in :meth:`train`, its order of examples.
-        data: fills sizes the spec leaves open.
-        overrides: fields of the spec.
-
     >>> from netvitals_lab import data
     >>> ensemble = Ensemble("mlp:64-32-10", seeds=range(4))
     >>> history = ensemble.train(data.load("digits"), Recipe(epochs=3))
@@ -134,13 +128,6 @@ class Ensemble:
 
         A seed whose loss is not finite keeps the weights it had before and is named in ``diverged``; the others
         go on.
-
-        Args:
-            data: the dataset.
-            recipe: sgd, adam or adamw. Its seed is not used: every member has its own.
-            callback: called before the first step and after every epoch; ends the run by returning True.
-            on_step: the same after every step.
-            rows: training examples by number, (K, steps, batch), instead of the recipe's own order and length.
         """
         if recipe.accumulate > 1 or recipe.autocast is not None or recipe.optimizer == "muon":
             raise ValueError(

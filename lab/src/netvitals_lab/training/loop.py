@@ -42,20 +42,6 @@ def train(
     With one seed the run is the same every time, and torch's own generator is left as it was. A loss that is not
     finite ends the run before it reaches the weights; the history up to there is returned.
 
-    Args:
-        model: trained in place, in train mode; afterwards its mode is as before.
-        data: a dataset, or batches (x, y) that can be gone through again and again; a generator that runs out ends
-            the run early, which the history says.
-        recipe: how to train.
-        watch: a :class:`netvitals.watch.Watch`, whose ``step`` is called after every step, or a function of (model,
-            optimizer) that makes one, which is then also closed.
-        callback: called with a :class:`Moment` before the first step (epoch −1) and after every epoch; ends the run
-            by returning True.
-        on_step: the same after every optimiser step, while gradients are still there.
-        optimizer: instead of the one the recipe asks for; its groups keep their rates as base rates.
-        folder: where checkpoints go: init.pt, epoch-0001.pt (by ``checkpoint_every``) and last.pt.
-        resume: a checkpoint to go on from; model and optimiser are loaded from it.
-
     >>> from netvitals_lab import data, models
     >>> digits = data.load("digits")
     >>> history = train(models.build("mlp:64-32-10", seed=0), digits, Recipe(epochs=3))

@@ -36,14 +36,7 @@ def kinds(model: nn.Module) -> dict[str, str]:
 def make_optimizer(
     model: nn.Module, recipe: Recipe, parameters: dict[str, Any] | None = None, **options: Any
 ) -> Optimizer:
-    """SGD, Adam, AdamW, or Muon with AdamW for ``model``; every group keeps its own rate under ``base_lr``.
-
-    Args:
-        model: says what kind each parameter is.
-        recipe: what to use.
-        parameters: tensors to train instead of the model's own, by the model's names (stacked seeds).
-        options: passed on to the torch optimiser, such as ``fused=True``.
-    """
+    """SGD, Adam, AdamW, or Muon with AdamW for ``model``; every group keeps its own rate under ``base_lr``."""
     named = dict(model.named_parameters()) if parameters is None else parameters
     named = {name: p for name, p in named.items() if p.requires_grad}
     if not named:

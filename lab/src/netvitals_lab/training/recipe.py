@@ -191,11 +191,6 @@ def integrated_decay(recipe: Recipe, data: Dataset | int) -> float:
 def match_decay(recipe: Recipe, target: float, data: Dataset | int) -> Recipe:
     """The same recipe with the weight decay that makes the integrated decay equal to ``target``.
 
-    Args:
-        recipe: its weight decay is replaced; decays of its groups stay.
-        target: the S to reach; 2.44 is the one of the gate-density paper's schedule.
-        data: the dataset, or the number of batches in an epoch.
-
     >>> short = match_decay(Recipe(epochs=2), 2.44, 20)
     >>> round(short.weight_decay, 4), round(integrated_decay(short, 20), 2)
     (0.119, 2.44)

@@ -50,15 +50,7 @@ class Connection:
 
 
 def find_connections(flow: Dataflow, nodes: Sequence[Node]) -> tuple[Connection, ...]:
-    """For every node: who reads its output, through what, and what is in the way.
-
-    Args:
-        flow: the dataflow of a trace.
-        nodes: layers, or layers and norms; what is not a node is something between them.
-
-    Returns:
-        One connection per node, in the order given.
-    """
+    """For every node: who reads its output, through what, and what is in the way."""
     sources, mixes = _sources(flow, nodes)
     readers: list[list[int]] = [[] for _ in nodes]
     for k, node in enumerate(nodes):

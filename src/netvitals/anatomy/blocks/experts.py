@@ -70,16 +70,7 @@ class Mixture:
 
 
 def find_experts(flow: Dataflow, layers: Sequence[Layer], model: nn.Module) -> tuple[Mixture, ...]:
-    """Every mixture of experts: a choice among the outputs of a layer that are as many as there are experts.
-
-    Args:
-        flow: the dataflow; the outputs of ``layers`` are marked in it.
-        layers: of the same trace.
-        model: the model, whose modules name experts without tokens.
-
-    Returns:
-        Mixtures in the order of the pass.
-    """
+    """Every mixture of experts: a choice among the outputs of a layer that are as many as there are experts."""
     lists = {name: len(m) for name, m in model.named_modules() if isinstance(m, nn.ModuleList) and len(m) > 1}
     stacks = {n: p.shape[0] for n, p in model.named_parameters() if p.ndim >= 3}
     found: dict[int, Mixture] = {}

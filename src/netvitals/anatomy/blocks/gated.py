@@ -50,17 +50,7 @@ class GatedMLP:
 def find_gated(
     flow: Dataflow, layers: Sequence[Layer], gates: Sequence[Gate], regions: Sequence[Region]
 ) -> tuple[GatedMLP, ...]:
-    """The gated MLPs among the products of two branches.
-
-    Args:
-        flow: the dataflow; the outputs of ``layers`` are marked in it.
-        layers: of the same trace.
-        gates: products of two branches.
-        regions: pointwise regions.
-
-    Returns:
-        Gated MLPs in the order of the pass.
-    """
+    """The gated MLPs among the products of two branches."""
     bent = {r.end: r for r in regions if r.kind == "activation"}
     made = {layer.operation: layer for layer in layers}
     found = []

@@ -72,16 +72,7 @@ class _Found:
 
 
 def find_heads(flow: Dataflow, layers: Sequence[Layer], norms: Sequence[Norm]) -> tuple[Heads, ...]:
-    """Every attention block of a pass.
-
-    Args:
-        flow: the dataflow; the outputs of ``layers`` are marked in it.
-        layers: of the same trace.
-        norms: of the same trace.
-
-    Returns:
-        The blocks in order.
-    """
+    """Every attention block of a pass."""
     free = {op.index for op in flow.operations if op.kind == "layer"} - {layer.operation for layer in layers}
     found = []
     for op in flow.operations:

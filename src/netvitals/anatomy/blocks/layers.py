@@ -68,16 +68,7 @@ class _Origin:
 def find_layers(
     flow: Dataflow, frozen: frozenset[str] = frozenset(), ties: Mapping[str, Sequence[str]] | None = None
 ) -> tuple[Layer, ...]:
-    """Every product with a parameter, in the order of the pass.
-
-    Args:
-        flow: the dataflow of a trace.
-        frozen: names of parameters that do not train.
-        ties: other names of a parameter, by its first; a layer is named after the module that ran.
-
-    Returns:
-        The layers; one whose weight is used several times appears once per use, with ``calls`` set.
-    """
+    """Every product with a parameter, in the order of the pass."""
     origins = _origins(flow)
     found = []
     for op in flow.operations:
@@ -185,14 +176,6 @@ def _along(index: Tensor) -> Tensor:
 def indexed(at: list[int], size: int, drop: bool = True) -> int | slice | tuple[int, ...]:
     """Sorted positions along a dimension, as short as they can be written.
 
-    Args:
-        at: sorted positions.
-        size: of the dimension.
-        drop: write a single one as a number.
-
-    Returns:
-        An index.
-
     >>> indexed([2, 3, 4], 9), indexed([1], 9), indexed([0, 1], 2), indexed([0, 4], 9)
     (slice(2, 5, None), 1, slice(None, None, None), (0, 4))
     """
@@ -206,14 +189,7 @@ def indexed(at: list[int], size: int, drop: bool = True) -> int | slice | tuple[
 
 
 def shortened(index: list[int | slice | tuple[int, ...]]) -> tuple[int | slice | tuple[int, ...], ...]:
-    """An index without the full ranges at its end.
-
-    Args:
-        index: one entry a dimension; it is changed.
-
-    Returns:
-        The index.
-    """
+    """An index without the full ranges at its end."""
     while index and index[-1] == slice(None):
         index.pop()
     return tuple(index)

@@ -48,14 +48,7 @@ class Norm:
 
 
 def find_norms(flow: Dataflow) -> tuple[Norm, ...]:
-    """Every norm in the order of the pass.
-
-    Args:
-        flow: the dataflow of a trace.
-
-    Returns:
-        Norms; a mean taken away and the division that follows are one.
-    """
+    """Every norm in the order of the pass."""
     found: dict[int, Norm] = {}  # by output
     owners = {op.module for op in flow.operations if op.kind == "layer"}
     for op in flow.operations:

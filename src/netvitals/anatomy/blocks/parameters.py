@@ -18,18 +18,7 @@ _READ = frozenset({"index", "index_select", "embedding"})  # a table that is loo
 def describe_parameters(
     model: nn.Module, flow: Dataflow, layers: Sequence[Layer], norms: Sequence[Norm], regions: Sequence[Region]
 ) -> Iterator[ParameterInfo]:
-    """Every parameter under its first name.
-
-    Args:
-        model: the model.
-        flow: the dataflow of a trace.
-        layers: with their roles.
-        norms: of the same trace.
-        regions: with their roles.
-
-    Yields:
-        One description per tensor.
-    """
+    """Every parameter under its first name."""
     others = {names[0]: names[1:] for names in tied(model)}
     readers = _readers(flow)
     roles = _roles(flow, layers, norms, regions)
@@ -45,14 +34,7 @@ def describe_parameters(
 
 
 def tied(model: nn.Module) -> list[list[str]]:
-    """All names of each parameter, the first one first.
-
-    Args:
-        model: the model.
-
-    Returns:
-        One list per tensor.
-    """
+    """All names of each parameter, the first one first."""
     names: dict[int, list[str]] = {}
     for name, p in model.named_parameters(remove_duplicate=False):
         names.setdefault(id(p), []).append(name)

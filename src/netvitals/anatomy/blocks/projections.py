@@ -46,16 +46,7 @@ class Projection:
 
 
 def projection(flow: Dataflow, layers: Sequence[Layer], rows: Sequence[Sequence[int]]) -> Projection | None:
-    """The layers behind channel codes, one row of codes per head.
-
-    Args:
-        flow: the dataflow.
-        layers: of the same trace; code sources are positions in it.
-        rows: codes of the channels of each head.
-
-    Returns:
-        The projection with most channels, the others in ``also``; None if no layer is behind them.
-    """
+    """The layers behind channel codes, one row of codes per head."""
     per_head: list[dict[int, list[int]]] = []
     for row in rows:
         mine: dict[int, list[int]] = {}
@@ -85,17 +76,7 @@ def projection(flow: Dataflow, layers: Sequence[Layer], rows: Sequence[Sequence[
 
 
 def part_of(layer: Layer, channels: list[int], flow: Dataflow, dim: int | None = None) -> ParameterPart:
-    """The part of a layer's weight that makes some of its output channels.
-
-    Args:
-        layer: the layer.
-        channels: sorted.
-        flow: the dataflow.
-        dim: another dimension of the stored weight than that of the outputs.
-
-    Returns:
-        The part.
-    """
+    """The part of a layer's weight that makes some of its output channels."""
     if layer.reparametrised:
         return layer.part
     shape = next(v.shape for v in flow.values if v.source == "parameter" and v.name == layer.part.parameter)
@@ -126,17 +107,7 @@ def _bias_part(layer: Layer, channels: list[int], flow: Dataflow) -> ParameterPa
 
 
 def next_layers(flow: Dataflow, value: int, layers: Sequence[Layer], through: Iterable[str] = ()) -> list[Layer]:
-    """Layers that read a value through views, dropout and elementwise steps, but not after it joined another branch.
-
-    Args:
-        flow: the dataflow.
-        value: where to start.
-        layers: of the same trace.
-        through: names of other operations that may be passed.
-
-    Returns:
-        The layers, in the order of the pass.
-    """
+    """Layers that read a value through views, dropout and elementwise steps, but not after it joined another branch."""
     by_op = {layer.operation: layer for layer in layers}
     found, seen, todo = [], {value}, [(value, 0)]
     while todo:

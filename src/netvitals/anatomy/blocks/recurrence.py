@@ -35,16 +35,7 @@ class Recurrence:
 
 
 def find_recurrences(flow: Dataflow, layers: Sequence[Layer], model: nn.Module) -> tuple[Recurrence, ...]:
-    """What is used several times.
-
-    Args:
-        flow: the dataflow of a trace.
-        layers: of the same trace.
-        model: the model.
-
-    Returns:
-        Torch's recurrent modules that ran, then layers with several calls.
-    """
+    """What is used several times."""
     out: list[Recurrence] = []
     kinds = {"LSTM": "LSTM", "GRU": "GRU", "RNN": "RNN"}
     inside = []
@@ -70,14 +61,7 @@ def find_recurrences(flow: Dataflow, layers: Sequence[Layer], model: nn.Module) 
 
 
 def inner_modules(recurrent: Sequence[Recurrence]) -> set[str]:
-    """The modules of torch whose steps are inside one recurrent operation.
-
-    Args:
-        recurrent: from :func:`find_recurrences`.
-
-    Returns:
-        Module names as operations have them.
-    """
+    """The modules of torch whose steps are inside one recurrent operation."""
     inside = {r.name for r in recurrent if r.kind in ("LSTM", "GRU", "RNN")}
     return {"" if name == "the model" else name for name in inside}
 

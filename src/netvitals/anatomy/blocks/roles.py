@@ -47,17 +47,7 @@ class Softmax:
 
 
 class Roles:
-    """Says of layers, regions, gates and softmaxes what they are for.
-
-    Args:
-        flow: the dataflow of a trace.
-        layers: of the same trace, as all others.
-        gates: products of two branches.
-        heads: attention blocks.
-        experts: mixtures of experts.
-        streams: residual streams.
-        recurrent: torch's recurrent modules and repeated layers.
-    """
+    """Says of layers, regions, gates and softmaxes what they are for."""
 
     def __init__(
         self,
@@ -194,15 +184,7 @@ class Roles:
 
 
 def soft_cap(region: Region, flow: Dataflow) -> float | None:
-    """The bound c of a region c·tanh(s·x/c); None if it is something else.
-
-    Args:
-        region: a region with a tanh.
-        flow: the dataflow of its trace.
-
-    Returns:
-        c, or None.
-    """
+    """The bound c of a region c·tanh(s·x/c); None if it is something else."""
     seen = flow.tensors[region.root]
     at = lambda x: region.f(torch.full_like(seen, x, dtype=torch.float64)).double()
     try:

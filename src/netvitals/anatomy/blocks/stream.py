@@ -69,17 +69,7 @@ class Stream:
 def find_streams(
     flow: Dataflow, layers: Sequence[Layer], norms: Sequence[Norm], inner: Collection[str] = ()
 ) -> tuple[Stream, ...]:
-    """Every chain of additions x + F(x), where F has a layer in it.
-
-    Args:
-        flow: the dataflow of a trace.
-        layers: of the same trace.
-        norms: of the same trace.
-        inner: modules whose steps are inside one recurrent operation.
-
-    Returns:
-        Streams in the order of the pass; the longest is the model's trunk.
-    """
+    """Every chain of additions x + F(x), where F has a layer in it."""
     adds = [op for op in flow.operations if _sums(op, flow) and op.module not in inner]
     ends = {flow.stripped(i) for op in adds for i in _operands(op, flow)} | {op.outputs[0] for op in adds}
     bit = {value: 1 << k for k, value in enumerate(sorted(ends))}

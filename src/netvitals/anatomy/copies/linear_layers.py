@@ -21,12 +21,6 @@ Params = dict[str, Tensor]
 def linear_stack(model: nn.Module) -> Layers | None:
     """The layers of ``model`` in order with the prefix of their parameters, if all have a batched form; else None.
 
-    Args:
-        model: any.
-
-    Returns:
-        Names and layers.
-
     >>> [name for name, _ in linear_stack(nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.Tanh()))]
     ['0.', '1.', '2.']
     >>> linear_stack(nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))) is None
@@ -49,15 +43,7 @@ def linear_stack(model: nn.Module) -> Layers | None:
 
 
 def takes(layers: Layers, samples: Tensor) -> bool:
-    """Whether ``samples`` (N, ...) are vectors by the time the first linear layer meets them.
-
-    Args:
-        layers: what :func:`linear_stack` gave.
-        samples: (N, ...).
-
-    Returns:
-        Whether they fit.
-    """
+    """Whether ``samples`` (N, ...) are vectors by the time the first linear layer meets them."""
     return samples.ndim == 2 or isinstance(layers[0][1], nn.Flatten)
 
 
@@ -69,19 +55,7 @@ def add_gradient(
     out: Params,
     scale: float,
 ) -> Tensor:
-    """out ← out + scale ∂L/∂p for the parameters named in ``out``, which may be the parameters themselves; the losses.
-
-    Args:
-        layers: what :func:`linear_stack` found, in order.
-        params: by name, stacked (copies, *shape).
-        x: inputs (copies, N, ...).
-        score: from outputs (copies, N, out) to one loss per copy and their gradient at the outputs.
-        out: where to add, by name, in the shapes of ``params``; changed in place.
-        scale: the factor of the gradient; minus the learning rate is a descent step.
-
-    Returns:
-        One loss a copy, before the change.
-    """
+    """out ← out + scale ∂L/∂p for the parameters named in ``out``, maybe the parameters themselves; the losses."""
     trail: list[tuple[str, nn.Module, Tensor, Tensor]] = []
     h = x.flatten(2)
     for name, layer in layers:

@@ -23,10 +23,6 @@ class MappedModel:
 
     Buffers that are stacked are updated in place, copy by copy; random draws differ from copy to copy.
 
-    Args:
-        model: the network; it lends its structure and its mode.
-        shared: parameters and buffers that all copies have in common, by name.
-
     >>> import torch
     >>> run = MappedModel(nn.Linear(2, 1, bias=False))
     >>> run({"weight": torch.tensor([[[1.0, 0.0]], [[0.0, 2.0]]])}, {}, torch.ones(3, 2), each=False).shape

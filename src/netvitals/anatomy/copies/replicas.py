@@ -26,10 +26,6 @@ _FEW = 8  # up to so many copies a loop over their losses costs less than vmap d
 class Replicas:
     """The loss of a model as a function of the parameters that take part, for many settings of them at once.
 
-    Args:
-        only: globs of parameter names; the others stay as they are.
-        batched: use batched products where the model allows it.
-
     >>> model = nn.Linear(2, 1, bias=False)
     >>> copies = Replicas(model, lambda out, y: (out - y).square().mean())
     >>> w, x, y = torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.ones(3, 2), torch.zeros(3, 1)

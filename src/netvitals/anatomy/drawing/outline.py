@@ -19,12 +19,6 @@ _WIDE = 118
 def outline_of(anatomy: Anatomy) -> str:
     """A readable outline of an anatomy.
 
-    Args:
-        anatomy: a chart.
-
-    Returns:
-        Lines of text.
-
     >>> import torch
     >>> from torch import nn
     >>> from netvitals.anatomy import chart
@@ -60,14 +54,7 @@ def outline_of(anatomy: Anatomy) -> str:
 
 
 def counts_of(anatomy: Anatomy) -> str:
-    """How many of each kind there are, in words.
-
-    Args:
-        anatomy: of a model.
-
-    Returns:
-        The words.
-    """
+    """How many of each kind there are, in words."""
     found = {
         "layer": len({layer.name for layer in anatomy.layers}),
         "norm": len(anatomy.norms),

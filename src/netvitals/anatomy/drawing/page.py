@@ -23,13 +23,6 @@ _SQUARES = 64  # heads and experts that are drawn one by one
 def page_of(anatomy: Anatomy, colours: Mapping[str, float] | None = None) -> str:
     """A self-contained page in light and dark, without scripts and without other files.
 
-    Args:
-        anatomy: a chart.
-        colours: site → number; sites without one are grey. None: the colour of the role.
-
-    Returns:
-        HTML.
-
     >>> import torch
     >>> from torch import nn
     >>> from netvitals.anatomy import chart

@@ -59,14 +59,7 @@ class Branch:
 
 
 def sites_of(anatomy: Anatomy) -> Iterator[tuple[str, Site]]:
-    """Every site that is worth a line, with the module it belongs to.
-
-    Args:
-        anatomy: a chart.
-
-    Yields:
-        (module, site); affine steps and the inner steps of norms are left out.
-    """
+    """Every site that is worth a line, with the module it belongs to."""
     for layer in anatomy.layers:
         times = f", call {layer.call} of {layer.calls}" if layer.calls > 1 else ""
         again = ", computed weight" if layer.reparametrised else ""
@@ -125,14 +118,7 @@ def sites_of(anatomy: Anatomy) -> Iterator[tuple[str, Site]]:
 
 
 def tree_of(anatomy: Anatomy) -> Branch:
-    """The modules of a model with what was found in each.
-
-    Args:
-        anatomy: a chart.
-
-    Returns:
-        The model itself, as the root of the tree.
-    """
+    """The modules of a model with what was found in each."""
     root = Branch(name="", kind=anatomy.model)
 
     def at(module: str) -> Branch:

@@ -21,15 +21,7 @@ Tensors = Sequence[Tensor] | Mapping[int, Tensor]  # by value
 
 
 def show_block(state: PassState, extra: Extra, site: Site, tensors: Tensors, gradient: Await | None) -> None:
-    """Show a block whose operations have run.
-
-    Args:
-        state: shows it.
-        extra: the block in the plan.
-        site: where it is.
-        tensors: what the values of the plan hold on this pass.
-        gradient: how to wait for the gradient of its output.
-    """
+    """Show a block whose operations have run."""
     part = extra.part
     if isinstance(part, Gate):
         state.product(site, *_factors(extra.core.path[0], part, tensors), gradient)

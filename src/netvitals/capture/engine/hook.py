@@ -47,10 +47,6 @@ class BeforeScripting:
 
     A deep copy takes away the idle hooks that it has; a saved model has a callable of the standard library in its
     place, which gives the module.
-
-    Args:
-        module: the module that it is put on.
-        withdraw: takes away what the watch has put on the model; without it, what a copy has of it.
     """
 
     __slots__ = ("_before", "_module", "_withdraw")

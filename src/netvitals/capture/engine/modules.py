@@ -28,12 +28,7 @@ class ModuleInfo:
 
 
 class Modules:
-    """Surveys a model. What was learned of a module stays known; names are read anew, a user may change the model.
-
-    Args:
-        model: the root.
-        cannot_see: told of every part that cannot be looked into.
-    """
+    """Surveys a model. What was learned of a module stays known; names are read anew, a user may change the model."""
 
     def __init__(self, model: nn.Module, cannot_see: Callable[[str, str], None]) -> None:
         self._model = model
@@ -90,11 +85,6 @@ class Replay:
 
     Make it right before the activation runs. Calling it gives the output of that run for any input, from the same
     generator state and buffers, and leaves generator and buffers as they are at the time of the call.
-
-    Args:
-        activation: a module, or a function of one tensor.
-        device: where it runs.
-        in_place: it overwrites its input, so that it gets a copy.
     """
 
     def __init__(
@@ -127,25 +117,13 @@ class Replay:
 
 
 def random_state(device: torch.device) -> tuple[Tensor, Any]:
-    """The generators that an operation on ``device`` may draw from.
-
-    Args:
-        device: of the operation.
-
-    Returns:
-        States of the CPU's and the device's generator.
-    """
+    """The generators that an operation on ``device`` may draw from."""
     read = getattr(getattr(torch, device.type), "get_rng_state", None) if device.type != "cpu" else None
     return torch.get_rng_state(), read(device) if read is not None else None
 
 
 def set_random_state(device: torch.device, state: tuple[Tensor, Any]) -> None:
-    """Put the generators for ``device`` back to what :func:`random_state` gave.
-
-    Args:
-        device: of the operation.
-        state: what :func:`random_state` gave.
-    """
+    """Put the generators for ``device`` back to what :func:`random_state` gave."""
     torch.set_rng_state(state[0])
     if state[1] is not None:
         getattr(torch, device.type).set_rng_state(state[1], device)

@@ -25,15 +25,7 @@ Await = Callable[[Callable[[Tensor], None]], None]  # has a function called with
 
 
 def channel_dim(tensor: Tensor, known: int | None) -> int:
-    """The dimension of channels: as the producing layer says, else 1 for 2-D and images, the last for (B, T, F).
-
-    Args:
-        tensor: a layer's output.
-        known: what the layer says, or None.
-
-    Returns:
-        The dimension.
-    """
+    """The dimension of channels: as the producing layer says, else 1 for 2-D and images, the last for (B, T, F)."""
     if tensor.ndim <= 2:
         return min(1, tensor.ndim - 1) if tensor.ndim else 0
     if known is not None:
@@ -227,14 +219,7 @@ class PassState:
 
 
 def when_arrives(value: Tensor) -> Await | None:
-    """How to wait for the gradient of a tensor.
-
-    Args:
-        value: of the forward pass.
-
-    Returns:
-        a function that takes what to call; None where no gradient will come.
-    """
+    """How to wait for the gradient of a tensor."""
     if not value.requires_grad:
         return None
 
@@ -245,14 +230,7 @@ def when_arrives(value: Tensor) -> Await | None:
 
 
 def when_leaves(node: tuple[Any, int] | None) -> Await | None:
-    """How to wait for the gradient of what a node of autograd's graph made, also if it was overwritten since.
-
-    Args:
-        node: of autograd's graph, and which of its outputs.
-
-    Returns:
-        a function that takes what to call; None without a node.
-    """
+    """How to wait for the gradient of what a node of autograd's graph made, also if it was overwritten since."""
     if node is None:
         return None
     made, number = node

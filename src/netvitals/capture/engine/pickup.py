@@ -85,11 +85,7 @@ class Picked:
 
 
 class Pickup(TorchDispatchMode):
-    """Keeps the operations of a plan while a pass runs.
-
-    Args:
-        failed: told of an error of our own; it must not raise.
-    """
+    """Keeps the operations of a plan while a pass runs."""
 
     supports_higher_order_operators = True
 

@@ -55,12 +55,6 @@ REASONS: dict[str, str] = {
 def role(module: nn.Module) -> Role:
     """What ``module`` is, as far as its class tells.
 
-    Args:
-        module: any.
-
-    Returns:
-        The role.
-
     >>> role(nn.GELU()), role(nn.Conv2d(1, 1, 1)), role(nn.Softmax(-1))
     ('activation', 'linear', 'mixing')
     """
@@ -87,14 +81,7 @@ def role(module: nn.Module) -> Role:
 
 
 def is_known(module: nn.Module) -> bool:
-    """Whether a module is an activation of torch's or ours, with nothing of a user's inside.
-
-    Args:
-        module: any.
-
-    Returns:
-        True where nothing needs to be looked at inside.
-    """
+    """Whether a module is an activation of torch's or ours, with nothing of a user's inside."""
     return activations.is_activation(module) and all(
         type(m).__module__.startswith(("torch.", "netvitals.")) and not isinstance(m, activations.Function)
         for m in module.modules()
@@ -104,25 +91,12 @@ def is_known(module: nn.Module) -> bool:
 def may_change(module: nn.Module) -> bool:
     """Whether an activation may give another output the next time: our own may draw random numbers or keep buffers, as
     ``nn.RReLU`` does; the others of torch do not.
-
-    Args:
-        module: an activation.
-
-    Returns:
-        True where it must not be run again.
     """
     return isinstance(module, _RANDOM) or not isinstance(module, _OF_TORCH)
 
 
 def is_compiled(module: nn.Module) -> bool:
-    """Compiled by ``torch.compile``, in place by ``module.compile()``, or scripted.
-
-    Args:
-        module: any.
-
-    Returns:
-        True where hooks inside are not called.
-    """
+    """Compiled by ``torch.compile``, in place by ``module.compile()``, or scripted."""
     return (
         getattr(module, "_compiled_call_impl", None) is not None
         or type(module).__name__ == "OptimizedModule"

@@ -20,11 +20,7 @@ Way = Literal["trace", "operations", "hooks"]
 
 
 class Route:
-    """The way of the next pass through a model.
-
-    Args:
-        sites: the sites met so far, by name; kept up to date by whoever meets them.
-    """
+    """The way of the next pass through a model."""
 
     def __init__(self, sites: Mapping[str, Site]) -> None:
         self._sites = sites
@@ -37,15 +33,7 @@ class Route:
         self.stops: frozenset[str] = frozenset()  # modules to visit, where the pass is not traced
 
     def choose(self, wanted: frozenset[str], found_by_operations: Mapping[str, str]) -> Way:
-        """The way of the next pass.
-
-        Args:
-            wanted: kinds of sites that somebody looks at.
-            found_by_operations: name → kind of the sites that are found by their operations.
-
-        Returns:
-            "trace", "operations" or "hooks".
-        """
+        """The way of the next pass."""
         if self._strayed or self._passes >= self._next:
             self.way = "trace"
             return self.way

@@ -185,11 +185,7 @@ def _callback(vital: Any, method: str) -> Callback:
 
 
 def check_vital(vital: Any) -> None:
-    """Raise a ``TypeError`` for what is no vital sign: an instance with a name and at least one method that looks.
-
-    Args:
-        vital: what a user gave.
-    """
+    """Raise a ``TypeError`` for what is no vital sign: an instance with a name and at least one method that looks."""
     if isinstance(vital, type) or not isinstance(getattr(vital, "name", None), str) or not vital.name:
         raise TypeError(
             f"a vital sign is an instance with a name, got {vital!r}; "

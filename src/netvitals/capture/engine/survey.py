@@ -43,11 +43,7 @@ _PARTS = (
 
 
 class Survey:
-    """Everything a traced pass met.
-
-    Args:
-        trace: of the pass; it is running.
-    """
+    """Everything a traced pass met."""
 
     def __init__(self, trace: LiveTrace) -> None:
         self.trace = trace
@@ -58,14 +54,7 @@ class Survey:
         self._ended.append((frame, self.trace.leave(value)))
 
     def finish(self, state: PassState, modules: Mapping[str, ModuleInfo], root: Frame, output: Any) -> None:
-        """Make the plan and show every site, in the order in which they ran.
-
-        Args:
-            state: takes the plan and the sites.
-            modules: by name.
-            root: the call of the model.
-            output: what it returned.
-        """
+        """Make the plan and show every site, in the order in which they ran."""
         trace = self.trace
         if trace.error is not None:
             raise trace.error
@@ -190,15 +179,7 @@ class Survey:
 
 
 def bare_anatomy(model: nn.Module, flow: Dataflow) -> Anatomy:
-    """Regions and gates alone.
-
-    Args:
-        model: that was run.
-        flow: of the pass.
-
-    Returns:
-        An anatomy without layers and blocks.
-    """
+    """Regions and gates alone."""
     norms = numbered(find_norms(flow))
     regions, gates, skipped = find_regions(flow, norms)
     nothing: dict[str, Any] = dict.fromkeys(_PARTS, ())
@@ -225,14 +206,7 @@ def _without_tensors(region: Region) -> Region:
 
 
 def activation_of(frame: Frame) -> Callable[[Tensor], Tensor]:
-    """The function of an activation module of torch's or ours.
-
-    Args:
-        frame: of the module that ran.
-
-    Returns:
-        a function of a tensor.
-    """
+    """The function of an activation module of torch's or ours."""
     module = frame.module
     if frame.f is not None:
         return frame.f
@@ -242,15 +216,7 @@ def activation_of(frame: Frame) -> Callable[[Tensor], Tensor]:
 
 
 def first_tensor(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
-    """The first tensor a module was called with.
-
-    Args:
-        args: positional.
-        kwargs: named.
-
-    Returns:
-        The tensor; None where there is none.
-    """
+    """The first tensor a module was called with."""
     return args[0] if args and isinstance(args[0], Tensor) else next(tensors((args, kwargs)), None)
 
 

@@ -294,12 +294,6 @@ def edge_of(optimizer: torch.optim.Optimizer | None) -> tuple[str, float]:
     Gradient descent $2/\eta$; with momentum β $2(1+\beta)/\eta$, Nesterov's $2(1+\beta)/(\eta(1+2\beta))$. Others
     rescale the gradient and have no edge in eigenvalues of H: NaN.
 
-    Args:
-        optimizer: of torch, or None.
-
-    Returns:
-        Words and number.
-
     >>> edge_of(torch.optim.SGD([torch.zeros(1)], lr=0.5, momentum=0.9))
     ('SGD at learning rate 0.5 and momentum 0.9', 7.6)
     """

@@ -191,13 +191,6 @@ def recommend(found: InterlayerCurvature, small: float = 0.1, large: float = 0.7
 def uniform_skips(depth: int, budget: int) -> tuple[int, ...]:
     """Starts of ``budget`` skips spread evenly over a chain of ``depth`` layers (Prop. 75, a heuristic; erratum E24).
 
-    Args:
-        depth: layers.
-        budget: skips.
-
-    Returns:
-        Layers at which they start.
-
     >>> uniform_skips(8, 2)
     (0, 4)
     """
@@ -213,15 +206,6 @@ def best_skips(
     """The placement with the largest measured value (for example the smallest resonance over all pairs).
 
     Tries all placements when there are at most ``most``, otherwise improves the uniform one a skip at a time.
-
-    Args:
-        depth: layers.
-        budget: skips.
-        measure: of a placement; larger is better.
-        most: placements that are all tried.
-
-    Returns:
-        The placement and its value.
     """
     start = uniform_skips(depth, budget)
     options = list(combinations(range(depth), budget))

@@ -94,15 +94,7 @@ def decay(found: InterlayerCurvature, distance: Callable[[str, str], int | None]
 
 
 def fit(distance: np.ndarray, values: np.ndarray) -> tuple[float, float, float, float]:
-    """b, its standard error, a and R² of log R = a − b·d; NaNs when fewer than three points are positive.
-
-    Args:
-        distance: d of each pair.
-        values: R of each pair.
-
-    Returns:
-        Four numbers.
-    """
+    """b, its standard error, a and R² of log R = a − b·d; NaNs when fewer than three points are positive."""
     from netvitals.stats import slope
 
     good = np.isfinite(values) & (values > 0)
@@ -113,41 +105,18 @@ def fit(distance: np.ndarray, values: np.ndarray) -> tuple[float, float, float, 
 
 
 def decay_rate(values: Sequence[float] | np.ndarray) -> float:
-    """b of log R = a − b·d for values at distances 0, 1, 2, …; NaN from fewer than three positive ones.
-
-    Args:
-        values: R at distances 0, 1, 2, ….
-
-    Returns:
-        The rate.
-    """
+    """b of log R = a − b·d for values at distances 0, 1, 2, …; NaN from fewer than three positive ones."""
     return fit(np.arange(len(values)), np.asarray(values, float))[0]
 
 
 def fixed_end(found: InterlayerCurvature, w: str) -> np.ndarray:
-    """R(i, w) for every node i up to w, in order: no change in the set of pairs, so closer to one example's decay.
-
-    Args:
-        found: what ``interlayer`` returned.
-        w: name of the node that stays.
-
-    Returns:
-        One number a node.
-    """
+    """R(i, w) for every node i up to w, in order: no change in the set of pairs, so closer to one example's decay."""
     j = found.position(w)
     return found.resonance[: j + 1, j]
 
 
 def averages(found: InterlayerCurvature, pairs: Iterable[tuple[str, str]]) -> dict[str, float]:
-    """Mean resonance, coupling, stable rank and gap over chosen pairs: far pairs, within or across branches.
-
-    Args:
-        found: what ``interlayer`` returned.
-        pairs: of names.
-
-    Returns:
-        Means by metric.
-    """
+    """Mean resonance, coupling, stable rank and gap over chosen pairs: far pairs, within or across branches."""
     at = [(found.position(v), found.position(w)) for v, w in pairs]
     if not at:
         raise ValueError("no pairs to average over")
@@ -157,30 +126,12 @@ def averages(found: InterlayerCurvature, pairs: Iterable[tuple[str, str]]) -> di
 
 
 def far_pairs(nodes: tuple[str, ...], position: int) -> list[tuple[str, str]]:
-    """Pairs on either side of a position: i < position < j.
-
-    Args:
-        nodes: names in order.
-        position: index between the two sides.
-
-    Returns:
-        Pairs of names.
-    """
+    """Pairs on either side of a position: i < position < j."""
     return [(nodes[i], nodes[j]) for i in range(position) for j in range(position + 1, len(nodes))]
 
 
 def interaction_radius(found: InterlayerCurvature, contraction: float, scale: float, eps: float) -> int | None:
-    r"""Least k with $C(s\rho)^k<\epsilon\|H_{v,v}\|_F$ for all v; None when nothing contracts ($s\rho\ge1$).
-
-    Args:
-        found: what ``interlayer`` returned.
-        contraction: sρ.
-        scale: C.
-        eps: relative size that may be left out.
-
-    Returns:
-        k.
-    """
+    r"""Least k with $C(s\rho)^k<\epsilon\|H_{v,v}\|_F$ for all v; None when nothing contracts ($s\rho\ge1$)."""
     if not contraction > 0:
         raise ValueError(f"contraction is {contraction}, expected the positive product of fan-out and edge norm")
     if contraction >= 1:
@@ -193,15 +144,7 @@ def interaction_radius(found: InterlayerCurvature, contraction: float, scale: fl
 
 
 def band_threshold(contraction: float, eps: float) -> int | None:
-    r"""$\lceil\log\epsilon/\log(s\rho)\rceil$: Gauss–Newton blocks further apart are below ε of the loss curvature.
-
-    Args:
-        contraction: sρ.
-        eps: relative size that may be left out.
-
-    Returns:
-        The distance; None where nothing contracts.
-    """
+    r"""$\lceil\log\epsilon/\log(s\rho)\rceil$: Gauss–Newton blocks further apart are below ε of the loss curvature."""
     return math.ceil(math.log(eps) / math.log(contraction)) if 0 < contraction < 1 else None
 
 
@@ -209,12 +152,6 @@ def distances(found: InterlayerCurvature) -> np.ndarray:
     """N×N: edges on the shortest path between two nodes, along or against the arrows; infinite where there is none.
 
     In a chain it is |i − j|. Beside a shortcut or in a branch it is not: the place in the list says nothing there.
-
-    Args:
-        found: what ``interlayer`` returned; without a graph of nodes |i − j| is all there is.
-
-    Returns:
-        The distances, in the order of ``found.nodes``.
     """
     n = len(found.nodes)
     out = np.zeros((n, n))
@@ -226,15 +163,7 @@ def distances(found: InterlayerCurvature) -> np.ndarray:
 
 
 def mass_outside(found: InterlayerCurvature, bandwidth: int) -> float:
-    """Share of the squared Frobenius norm in blocks more than ``bandwidth`` edges of the graph apart.
-
-    Args:
-        found: what ``interlayer`` returned.
-        bandwidth: edges.
-
-    Returns:
-        From 0 to 1.
-    """
+    """Share of the squared Frobenius norm in blocks more than ``bandwidth`` edges of the graph apart."""
     far = distances(found) > bandwidth
     squares = found.resonance**2
     return float(squares[far].sum() / squares.sum())

@@ -65,32 +65,12 @@ def _colours(shade: float) -> tuple[str, str]:
 
 
 def text_at(x: float, y: float, text: str, anchor: str = "middle", fill: str = "#111") -> str:
-    """A word in a drawing.
-
-    Args:
-        x: pixels from the left.
-        y: pixels from the top.
-        text: the word.
-        anchor: ``start``, ``middle`` or ``end``.
-        fill: colour.
-
-    Returns:
-        An SVG element.
-    """
+    """A word in a drawing."""
     return f'<text x="{x:.0f}" y="{y:.0f}" text-anchor="{anchor}" fill="{fill}">{escape(text)}</text>'
 
 
 def drawing(width: float, height: float, parts: list[str]) -> str:
-    """A drawing of this size.
-
-    Args:
-        width: pixels.
-        height: pixels.
-        parts: SVG elements.
-
-    Returns:
-        An SVG drawing.
-    """
+    """A drawing of this size."""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" font-family="sans-serif" '
         f'font-size="12">{"".join(parts)}</svg>'
@@ -98,15 +78,7 @@ def drawing(width: float, height: float, parts: list[str]) -> str:
 
 
 def matrix_of(found: InterlayerCurvature, weight: str) -> np.ndarray:
-    """The matrix of that name; a sentence where there is none.
-
-    Args:
-        found: what ``interlayer`` returned.
-        weight: name of the matrix.
-
-    Returns:
-        (N, N).
-    """
+    """The matrix of that name; a sentence where there is none."""
     if weight not in ("resonance", "coupling", "stable_rank", "gn_gap", "missed"):
         raise ValueError(f"weight is {weight!r}, expected 'resonance', 'coupling', 'stable_rank', 'gn_gap' or 'missed'")
     return getattr(found, weight)

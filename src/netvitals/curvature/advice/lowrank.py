@@ -36,18 +36,7 @@ class LowRankHessian:
 
 
 def randomised_svd(op: Operator, rank: int, *, extra: int = 8, passes: int = 1, seed: int = 0) -> LowRankHessian:
-    """Leading singular triplets from ``rank + extra`` probes and ``passes`` more rounds of products.
-
-    Args:
-        op: the matrix.
-        rank: triplets that are kept.
-        extra: probes beyond that.
-        passes: further rounds, for slowly falling spectra.
-        seed: of the probes.
-
-    Returns:
-        The factors.
-    """
+    """Leading singular triplets from ``rank + extra`` probes and ``passes`` more rounds of products."""
     if rank < 1:
         raise ValueError(f"rank is {rank}, expected at least 1")
     width = min(rank + extra, *op.shape)
@@ -62,29 +51,13 @@ def randomised_svd(op: Operator, rank: int, *, extra: int = 8, passes: int = 1, 
 
 
 def truncated(block: Tensor, rank: int) -> LowRankHessian:
-    """The ``rank`` leading singular triplets of a dense block.
-
-    Args:
-        block: a matrix.
-        rank: triplets that are kept.
-
-    Returns:
-        The factors.
-    """
+    """The ``rank`` leading singular triplets of a dense block."""
     u, s, vt = torch.linalg.svd(block, full_matrices=False)
     return LowRankHessian(u[:, :rank], s[:rank], vt[:rank].mT)
 
 
 def truncation_error(singular_values: Tensor, rank: int) -> tuple[float, float]:
-    r"""Frobenius error $\sqrt{\sum_{i>r}\sigma_i^2}$ and its bound $\sqrt{d_{min}-r}\,\sigma_{r+1}$.
-
-    Args:
-        singular_values: falling.
-        rank: triplets that are kept.
-
-    Returns:
-        Error and bound.
-    """
+    r"""Frobenius error $\sqrt{\sum_{i>r}\sigma_i^2}$ and its bound $\sqrt{d_{min}-r}\,\sigma_{r+1}$."""
     rest = singular_values[rank:]
     if not len(rest):
         return 0.0, 0.0
@@ -93,13 +66,6 @@ def truncation_error(singular_values: Tensor, rank: int) -> tuple[float, float]:
 
 def needed_rank(singular_values: Tensor, eps: float) -> tuple[int, float]:
     r"""Smallest r with $\sigma_{r+1}/\sigma_1\le\epsilon/\sqrt{d_{min}-r}$, and the relative error that guarantees.
-
-    Args:
-        singular_values: falling.
-        eps: relative error that may be left.
-
-    Returns:
-        Rank and error.
 
     >>> needed_rank(torch.tensor([1.0, 0.5, 1e-4, 1e-5]), eps=1e-2)
     (2, 0.01)
@@ -116,16 +82,7 @@ def needed_rank(singular_values: Tensor, eps: float) -> tuple[int, float]:
 
 
 def propagated_root(factors: Mapping[str, Tensor], jacobians: Mapping[str, Tensor], rank: int) -> Tensor:
-    r"""A Gauss–Newton root factor one node up, $S_v=\sum_uD_{uv}^\top S_u$, cut back to ``rank`` columns.
-
-    Args:
-        factors: $S_u$ (d_u, k) of the children; they share columns because they share the loss.
-        jacobians: $D_{uv}$ (d_u, d_v) of the edges from v.
-        rank: columns to keep, those of the largest singular values.
-
-    Returns:
-        $S_v$ of shape (d_v, rank), its columns orthogonal.
-    """
+    r"""A Gauss–Newton root factor one node up, $S_v=\sum_uD_{uv}^\top S_u$, cut back to ``rank`` columns."""
     s = sum((jacobians[u].mT @ factors[u] for u in factors), torch.zeros(()))
     u, sigma, _ = torch.linalg.svd(s, full_matrices=False)
     return u[:, :rank] * sigma[:rank]
@@ -153,17 +110,7 @@ class BandedHessian:
 
 
 def banded(found: InterlayerCurvature | Blocks, bandwidth: int, eps: float) -> BandedHessian:
-    """Keep blocks at most ``bandwidth`` apart, each off-diagonal one at the rank that ``eps`` needs.
-
-    Args:
-        found: what ``interlayer(method="exact")`` returned: blocks are as far apart as their nodes in the graph. Of
-            bare blocks only the places in the list are known.
-        bandwidth: largest distance that is kept.
-        eps: relative error of every kept block.
-
-    Returns:
-        The matrix, and what was lost.
-    """
+    """Keep blocks at most ``bandwidth`` apart, each off-diagonal one at the rank that ``eps`` needs."""
     if isinstance(found, InterlayerCurvature):
         if found.blocks is None:
             raise ValueError("a stochastic result has no blocks to keep: use interlayer(..., method='exact')")

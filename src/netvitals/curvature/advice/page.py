@@ -33,14 +33,7 @@ svg { max-width: none; background: #fff; border-radius: 4px; }
 
 
 def page_of(found: CurvatureReport) -> str:
-    """A self-contained page in light and dark.
-
-    Args:
-        found: what ``curvature.report`` returned.
-
-    Returns:
-        HTML.
-    """
+    """A self-contained page in light and dark."""
     between = found.between
     more = f" The first {LISTED} of {len(found.pairs)}." if len(found.pairs) > LISTED else ""
     shared = (

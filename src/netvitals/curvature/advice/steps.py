@@ -34,14 +34,6 @@ class NewtonCG:
 def newton_step(h: Tensor, g: Tensor, *, damping: float = 0.0) -> Tensor:
     r"""$-(\mathrm{sym}(H)+\lambda I)^\dagger g$: the minimum-norm Newton step where H is singular.
 
-    Args:
-        h: Hessian.
-        g: gradient.
-        damping: λ.
-
-    Returns:
-        The step.
-
     >>> newton_step(torch.tensor([[2.0, 0.0], [0.0, 0.0]]), torch.tensor([2.0, 0.0])).tolist()
     [-1.0, 0.0]
     """
@@ -57,19 +49,7 @@ def newton_step(h: Tensor, g: Tensor, *, damping: float = 0.0) -> Tensor:
 def escape_step(
     op: Operator, g: Tensor, *, threshold: float = 1e-6, length: float = 1.0, most: int = 60, seed: int = 0
 ) -> Escape:
-    r"""If $\lambda_{min}<-\tau$, a step of ``length`` along $-\mathrm{sign}(g\cdot v)v$, otherwise none (Cor. 86).
-
-    Args:
-        op: Hessian.
-        g: gradient.
-        threshold: τ.
-        length: of the step.
-        most: Lanczos steps.
-        seed: of the start vector.
-
-    Returns:
-        The step and the eigenvalue.
-    """
+    r"""If $\lambda_{min}<-\tau$, a step of ``length`` along $-\mathrm{sign}(g\cdot v)v$, otherwise none (Cor. 86)."""
     start = torch.randn(1, op.shape[0], generator=generator(seed, op.device), dtype=op.dtype, device=op.device)
     run = Lanczos(op.apply, start, most)
     run.advance(most)
@@ -84,18 +64,7 @@ def escape_step(
 
 
 def newton_cg(op: Operator, g: Tensor, *, damping: float = 0.0, tol: float = 1e-6, most: int = 100) -> NewtonCG:
-    """Solve H d = −g by conjugate gradients; on meeting negative curvature return the best step so far (or −g).
-
-    Args:
-        op: Hessian.
-        g: gradient.
-        damping: added to the diagonal.
-        tol: relative residual at which to stop.
-        most: iterations.
-
-    Returns:
-        The step, and why it ended.
-    """
+    """Solve H d = −g by conjugate gradients; on meeting negative curvature return the best step so far (or −g)."""
     x, r = torch.zeros_like(g), -g.clone()
     p, rr = r.clone(), float(r @ r)
     goal = tol**2 * rr

@@ -149,18 +149,6 @@ def theorem_34(
     Without skips $R\le\|\nabla^2L\|\rho^L$. With identity skips every k layers the printed upper bound
     $\|\nabla^2L\|\rho^k$ is false (E17); correct are $\|\nabla^2L\|(1+\rho^k)^{L/k}$ above and
     $\|\nabla^2L\|(1-\rho^k)^{L/k}$ below.
-
-    Args:
-        branches: Jacobians of the blocks in order; with ``skips`` each spans k layers and stands beside an identity.
-        curvature: ∇²L at the output.
-        rho: ρ, the bound on the spectral norm of one layer.
-        k: layers that a skip spans; without skips it is not used.
-        skips: whether an identity stands beside every branch.
-        side: the bound from above or from below; without skips there is only the one above.
-        form: the upper bound with skips as corrected, or as the paper prints it.
-
-    Returns:
-        R and its bound as ``lhs ≤ rhs``.
     """
     product = torch.eye(branches[0].shape[1], dtype=curvature.dtype)
     for m in branches:

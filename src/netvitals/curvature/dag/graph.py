@@ -134,14 +134,6 @@ def chain(
 
 
 def vector(sizes: Sequence[tuple[int, ...]], theta: Tensor) -> list[Tensor]:
-    """Split flat parameters into tensors of the given shapes.
-
-    Args:
-        sizes: shapes.
-        theta: flat.
-
-    Returns:
-        The tensors.
-    """
+    """Split flat parameters into tensors of the given shapes."""
     pieces = theta.split([int(torch.tensor(s).prod()) for s in sizes])
     return [p.reshape(s) for p, s in zip(pieces, sizes)]

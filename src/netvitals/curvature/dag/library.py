@@ -18,66 +18,26 @@ PIECEWISE = {function for row in ACTIVATIONS if row.piecewise_linear for functio
 def dense(
     name: str, parents: Sequence[str], width: int, f: Callable[[Tensor], Tensor] | None = None, theta: str | None = None
 ) -> GraphNode:
-    """σ(Wx + b) over the concatenated parents; θ = (W, b) flat under the key ``theta`` (default: the node's name).
-
-    Args:
-        name: of the node.
-        parents: whose values are concatenated.
-        width: of the output.
-        f: σ; None is linear.
-        theta: key of the parameters.
-
-    Returns:
-        The node.
-    """
+    """σ(Wx + b) over the concatenated parents; θ = (W, b) flat under the key ``theta`` (default: the node's name)."""
     rule = Dense(width, f, bends=f is not None and f not in PIECEWISE)
     return GraphNode(name, tuple(parents), rule, theta or name, rule=rule)
 
 
 def dense_parameters(width: int, inputs: int, seed: int, dtype: torch.dtype = torch.float64) -> Tensor:
-    """Random flat (W, b) for ``dense``, scaled by the square root of the number of inputs.
-
-    Args:
-        width: of the output.
-        inputs: of all parents together.
-        seed: of the draw.
-        dtype: of the parameters.
-
-    Returns:
-        Flat parameters.
-    """
+    """Random flat (W, b) for ``dense``, scaled by the square root of the number of inputs."""
     g = torch.Generator().manual_seed(seed)
     w = torch.randn(width, inputs, generator=g, dtype=dtype) / inputs**0.5
     return torch.cat([w.reshape(-1), 0.3 * torch.randn(width, generator=g, dtype=dtype)])
 
 
 def activation(name: str, parent: str, f: Callable[[Tensor], Tensor]) -> GraphNode:
-    """σ(x), entry by entry; functions known to be piecewise linear have no second derivative in the rule.
-
-    Args:
-        name: of the node.
-        parent: its input.
-        f: σ.
-
-    Returns:
-        The node.
-    """
+    """σ(x), entry by entry; functions known to be piecewise linear have no second derivative in the rule."""
     rule = Elementwise(f, bends=f not in PIECEWISE)
     return GraphNode(name, (parent,), rule, rule=rule)
 
 
 def norm(name: str, parent: str, kind: str = "layer", eps: float = 1e-5) -> GraphNode:
-    """LayerNorm or RMSNorm without affine.
-
-    Args:
-        name: of the node.
-        parent: its input.
-        kind: ``layer`` or ``rms``.
-        eps: added to the variance.
-
-    Returns:
-        The node.
-    """
+    """LayerNorm or RMSNorm without affine."""
     if kind not in ("layer", "rms"):
         raise ValueError(f"kind is {kind!r}, expected 'layer' or 'rms'")
     rule = Normalised(kind == "layer", eps)
@@ -85,171 +45,63 @@ def norm(name: str, parent: str, kind: str = "layer", eps: float = 1e-5) -> Grap
 
 
 def softmax(name: str, parent: str) -> GraphNode:
-    """softmax(x) over all coordinates of the parent.
-
-    Args:
-        name: of the node.
-        parent: its input.
-
-    Returns:
-        The node.
-    """
+    """softmax(x) over all coordinates of the parent."""
     rule = Softmax()
     return GraphNode(name, (parent,), rule, rule=rule)
 
 
 def hadamard(name: str, a: str, b: str) -> GraphNode:
-    """a ⊙ b, entry by entry.
-
-    Args:
-        name: of the node.
-        a: a parent.
-        b: the other.
-
-    Returns:
-        The node.
-    """
+    """a ⊙ b, entry by entry."""
     rule = Hadamard()
     return GraphNode(name, (a, b), rule, rule=rule)
 
 
 def matmul(name: str, a: str, b: str, m: int, k: int, n: int) -> GraphNode:
-    """(m, k) times (k, n), all flat.
-
-    Args:
-        name: of the node.
-        a: the left parent.
-        b: the right one.
-        m: rows of a.
-        k: columns of a.
-        n: columns of b.
-
-    Returns:
-        The node.
-    """
+    """(m, k) times (k, n), all flat."""
     rule = MatMul(m, k, n)
     return GraphNode(name, (a, b), rule, rule=rule)
 
 
 def add(name: str, parents: Sequence[str], scale: float = 1.0) -> GraphNode:
-    """``scale`` times the sum of the parents.
-
-    Args:
-        name: of the node.
-        parents: of one size.
-        scale: factor of the sum.
-
-    Returns:
-        The node.
-    """
+    """``scale`` times the sum of the parents."""
     return _linear(name, parents, lambda *xs: scale * sum(xs[1:], xs[0]))
 
 
 def concat(name: str, parents: Sequence[str]) -> GraphNode:
-    """The parents one after another, as one vector.
-
-    Args:
-        name: of the node.
-        parents: in order.
-
-    Returns:
-        The node.
-    """
+    """The parents one after another, as one vector."""
     return _linear(name, parents, lambda *xs: torch.cat(xs))
 
 
 def scale(name: str, parent: str, factor: Tensor | float) -> GraphNode:
-    """Multiply by a constant: an affine γ, an eval-mode batch norm, a residual weight.
-
-    Args:
-        name: of the node.
-        parent: its input.
-        factor: a number, or one a coordinate.
-
-    Returns:
-        The node.
-    """
+    """Multiply by a constant: an affine γ, an eval-mode batch norm, a residual weight."""
     return _linear(name, [parent], lambda x: factor * x)
 
 
 def convolution(
     name: str, parent: str, weight: Tensor, shape: Sequence[int], stride: int = 1, padding: int = 0
 ) -> GraphNode:
-    """A convolution with fixed weights on a flat image of (channels, height, width).
-
-    Args:
-        name: of the node.
-        parent: its input.
-        weight: (out, in, height, width).
-        shape: of the input image.
-        stride: as in torch.
-        padding: as in torch.
-
-    Returns:
-        The node.
-    """
+    """A convolution with fixed weights on a flat image of (channels, height, width)."""
     apply = lambda x: F.conv2d(x.reshape(1, *shape), weight, stride=stride, padding=padding)
     return _linear(name, [parent], lambda x: apply(x).reshape(-1))
 
 
 def average_pool(name: str, parent: str, shape: Sequence[int], size: int) -> GraphNode:
-    """Means over ``size`` × ``size`` windows of a flat image of (channels, height, width).
-
-    Args:
-        name: of the node.
-        parent: its input.
-        shape: of the input image.
-        size: of a window.
-
-    Returns:
-        The node.
-    """
+    """Means over ``size`` × ``size`` windows of a flat image of (channels, height, width)."""
     return _linear(name, [parent], lambda x: F.avg_pool2d(x.reshape(1, *shape), size).reshape(-1))
 
 
 def max_pool(name: str, parent: str, shape: Sequence[int], size: int) -> GraphNode:
-    """Piecewise linear: the rule takes the Jacobian where it is and no second derivative.
-
-    Args:
-        name: of the node.
-        parent: its input.
-        shape: of the input image.
-        size: of a window.
-
-    Returns:
-        The node.
-    """
+    """Piecewise linear: the rule takes the Jacobian where it is and no second derivative."""
     return _linear(name, [parent], lambda x: F.max_pool2d(x.reshape(1, *shape), size).reshape(-1))
 
 
 def batch_norm(name: str, parent: str, mean: Tensor, variance: Tensor, eps: float = 1e-5) -> GraphNode:
-    """Eval mode: affine with the running statistics, one per coordinate.
-
-    Args:
-        name: of the node.
-        parent: its input.
-        mean: running mean.
-        variance: running variance.
-        eps: added to the variance.
-
-    Returns:
-        The node.
-    """
+    """Eval mode: affine with the running statistics, one per coordinate."""
     return GraphNode(name, (parent,), lambda x, theta: (x - mean) / (variance + eps).sqrt())
 
 
 def batch_norm_train(name: str, parent: str, samples: int, eps: float = 1e-5) -> GraphNode:
-    """Train mode couples samples: the whole batch is one vector (samples · channels) of a graph with batch size one.
-
-    Args:
-        name: of the node.
-        parent: its input.
-        samples: of the batch.
-        eps: added to the variance.
-
-    Returns:
-        The node.
-    """
+    """Train mode couples samples: the whole batch is one vector (samples · channels) of a graph with batch size one."""
 
     def fn(x: Tensor, theta: Tensor | None) -> Tensor:
         rows = x.reshape(samples, -1)
@@ -260,38 +112,14 @@ def batch_norm_train(name: str, parent: str, samples: int, eps: float = 1e-5) ->
 
 
 def embedding(name: str, tokens: str, width: int, theta: str | None = None) -> GraphNode:
-    """Rows of a table (vocabulary · width, flat) for integer inputs, concatenated.
-
-    Args:
-        name: of the node.
-        tokens: the input with the ids.
-        width: of a row.
-        theta: key of the table.
-
-    Returns:
-        The node.
-    """
+    """Rows of a table (vocabulary · width, flat) for integer inputs, concatenated."""
     return GraphNode(name, (tokens,), lambda t, table: table.reshape(-1, width)[t].reshape(-1), theta or name)
 
 
 def attention(
     name: str, q: str, k: str, v: str, positions: int, width: int, heads: int = 1, softmaxed: bool = True
 ) -> GraphNode:
-    """softmax(QKᵀ/√d)V per head on flat (positions, width); fan-in three. ``softmaxed=False`` is QKᵀV/√d.
-
-    Args:
-        name: of the node.
-        q: queries.
-        k: keys.
-        v: values.
-        positions: of a sequence.
-        width: of a position.
-        heads: that share it.
-        softmaxed: with a softmax.
-
-    Returns:
-        The node.
-    """
+    """softmax(QKᵀ/√d)V per head on flat (positions, width); fan-in three. ``softmaxed=False`` is QKᵀV/√d."""
     d = width // heads
 
     def fn(fq: Tensor, fk: Tensor, fv: Tensor, theta: Tensor | None) -> Tensor:
@@ -306,35 +134,13 @@ def attention(
 def unrolled(
     name: str, steps: int, width: int, state: str, f: Callable[[Tensor], Tensor] = torch.tanh, theta: str = "cell"
 ) -> list[GraphNode]:
-    """A recurrence h ← σ(Wh + b), unrolled; every step is a node and all share one parameter vector.
-
-    Args:
-        name: prefix of the nodes.
-        steps: of the recurrence.
-        width: of the state.
-        state: where it starts.
-        f: σ.
-        theta: key of the shared parameters.
-
-    Returns:
-        One node a step.
-    """
+    """A recurrence h ← σ(Wh + b), unrolled; every step is a node and all share one parameter vector."""
     names = [f"{name}{i}" for i in range(steps)]
     return [dense(n, [p], width, f, theta) for n, p in zip(names, [state, *names])]
 
 
 def noisy(name: str, parent: str, noise: str, scale_of: Callable[[Tensor], Tensor]) -> GraphNode:
-    """A reparameterised stochastic node f = h + s(h)·ε, with ε an input of the graph.
-
-    Args:
-        name: of the node.
-        parent: h.
-        noise: the input ε.
-        scale_of: s.
-
-    Returns:
-        The node.
-    """
+    """A reparameterised stochastic node f = h + s(h)·ε, with ε an input of the graph."""
     return GraphNode(name, (parent, noise), lambda h, eps, theta: h + scale_of(h) * eps)
 
 

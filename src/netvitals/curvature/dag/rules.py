@@ -35,15 +35,7 @@ class DerivativeRule(Protocol):
 
 
 def derivatives(f: Callable[[Tensor], Tensor], z: Tensor) -> tuple[Tensor, Tensor]:
-    """σ'(z) and σ''(z) of an elementwise function.
-
-    Args:
-        f: σ, entry by entry.
-        z: where.
-
-    Returns:
-        Two tensors shaped like ``z``.
-    """
+    """σ'(z) and σ''(z) of an elementwise function."""
     first = lambda t: jacrev(f)(t)
     return vmap(first)(z), vmap(jacrev(first))(z)
 

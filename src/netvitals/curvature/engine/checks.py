@@ -27,16 +27,7 @@ LOOSE = 1e-6  # what casts to float32 inside a model leave of double precision
 
 
 def rows_interact(outputs: Sequence[Tensor], rows: Sequence[Tensor], examples: int) -> bool:
-    """Whether an example's perturbation at any node reaches the outputs of another example.
-
-    Args:
-        outputs: of the model, with the examples in front.
-        rows: per node its perturbation by example, (examples, …).
-        examples: their number.
-
-    Returns:
-        True also where the outputs do not have the examples in front, so that it cannot be seen.
-    """
+    """Whether an example's perturbation at any node reaches the outputs of another example."""
     if examples < 2 or not rows:
         return False
     if any(o.ndim == 0 or o.shape[0] != examples for o in outputs):
@@ -55,15 +46,7 @@ def rows_interact(outputs: Sequence[Tensor], rows: Sequence[Tensor], examples: i
 
 
 def gradient_beyond(full: Sequence[Tensor | None], through: Sequence[Tensor | None]) -> float:
-    """The share of the loss's gradient that does not pass through the model's output.
-
-    Args:
-        full: ∇L at the leaves, with everything the loss reads.
-        through: Jᵀ∇L, by way of the outputs alone.
-
-    Returns:
-        The norm of their difference over the norm of the larger one; 0 where both vanish.
-    """
+    """The share of the loss's gradient that does not pass through the model's output."""
     gap = sizes = others = 0.0
     for f, t in zip(full, through):
         like = f if f is not None else t
@@ -78,15 +61,7 @@ def gradient_beyond(full: Sequence[Tensor | None], through: Sequence[Tensor | No
 
 
 def loss_curves(slope: Sequence[Tensor], outputs: Sequence[Tensor]) -> bool:
-    """Whether the loss has a second derivative in the outputs.
-
-    Args:
-        slope: its gradient at them, still differentiable.
-        outputs: its variables.
-
-    Returns:
-        False for a linear loss.
-    """
+    """Whether the loss has a second derivative in the outputs."""
     pairs = [(s, o) for s, o in zip(slope, outputs) if s.requires_grad]
     if not pairs:
         return False
@@ -98,22 +73,12 @@ def loss_curves(slope: Sequence[Tensor], outputs: Sequence[Tensor]) -> bool:
 
 
 def tolerance(dtype: torch.dtype) -> float:
-    """How far two ways to the same number may differ by rounding.
-
-    Args:
-        dtype: of the computation.
-
-    Returns:
-        Relative.
-    """
+    """How far two ways to the same number may differ by rounding."""
     return max(1e4 * torch.finfo(dtype).eps, LOOSE)
 
 
 class Symmetry:
     r"""Compares $z_i^\top Hz_j$ with $z_j^\top Hz_i$ among the products that a measurement makes anyway.
-
-    Args:
-        dtype: of the products; it sets how much rounding is forgiven.
 
     >>> seen = Symmetry(torch.float64)
     >>> h = torch.tensor([[1.0, 2.0], [0.0, 1.0]], dtype=torch.float64)
@@ -130,12 +95,7 @@ class Symmetry:
         self._first: tuple[Tensor, Tensor] | None = None
 
     def add(self, z: Tensor, hz: Tensor) -> None:
-        """One more product; the first is kept and the others are held against it.
-
-        Args:
-            z: a vector.
-            hz: what the matrix makes of it.
-        """
+        """One more product; the first is kept and the others are held against it."""
         z, hz = z.detach().reshape(-1), hz.detach().reshape(-1)
         self._seen += 1
         if self._first is None:
@@ -149,14 +109,7 @@ class Symmetry:
             self.defect = max(self.defect, (gap - self._rounding * whole) * z.numel() ** 0.5 / whole)
 
     def watching(self, apply: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-        """``apply`` on rows of vectors, with the first products noted.
-
-        Args:
-            apply: rows z to rows Hz.
-
-        Returns:
-            The same function, watched.
-        """
+        """``apply`` on rows of vectors, with the first products noted."""
 
         def watched(rows: Tensor) -> Tensor:
             images = apply(rows)
@@ -173,11 +126,7 @@ class Symmetry:
 
 
 class PairSymmetry:
-    r"""The same between nodes: $z_v^\top H_{v,w}z_w$ and $z_w^\top H_{w,v}z_v$ from the first product at each node.
-
-    Args:
-        dtype: of the products.
-    """
+    r"""The same between nodes: $z_v^\top H_{v,w}z_w$ and $z_w^\top H_{w,v}z_v$ from the first product at each node."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         self._tolerance = tolerance(dtype)
@@ -194,13 +143,7 @@ class PairSymmetry:
         return w in self._seen
 
     def add(self, w: int, rows: Tensor, images: list[Tensor]) -> None:
-        """Products at node w, held against those of the nodes before it, and the second against the first.
-
-        Args:
-            w: the node.
-            rows: two vectors there.
-            images: for every node v, H_{v,w} times each of them.
-        """
+        """Products at node w, held against those of the nodes before it, and the second against the first."""
         self._seen[w] = rows[0], [image[0] for image in images]
         for v, (u, others) in self._seen.items():
             if v != w:
@@ -219,12 +162,7 @@ class PairSymmetry:
 
 
 def demand_symmetry(defect: float, allowed: float) -> None:
-    """Raise a sentence where a second derivative is not symmetric.
-
-    Args:
-        defect: how far it is from symmetric, as a share of its size.
-        allowed: what rounding may do.
-    """
+    """Raise a sentence where a second derivative is not symmetric."""
     if defect > allowed:
         raise ValueError(
             f"the second derivative that torch computes here is not symmetric (by about {defect:.1%} of its "
@@ -235,36 +173,18 @@ def demand_symmetry(defect: float, allowed: float) -> None:
 
 
 def first_input(problem: Problem) -> Tensor:
-    """The first input that has dimensions.
-
-    Args:
-        problem: model, loss and batch.
-
-    Returns:
-        A tensor of the batch.
-    """
+    """The first input that has dimensions."""
     return next(t for t in tensors((problem.task.args, dict(problem.task.kwargs))) if t.ndim > 0)
 
 
 def dimension_of_examples(tape: Tape) -> int:
-    """Where the first input has its examples: a sequence-first batch has them in its second dimension.
-
-    Args:
-        tape: of a batch.
-
-    Returns:
-        The dimension.
-    """
+    """Where the first input has its examples: a sequence-first batch has them in its second dimension."""
     shape = first_input(tape.problem).shape
     return next((d for d, size in enumerate(shape) if size == tape.examples), 0)
 
 
 def require_mean(tape: Tape) -> None:
-    """Raise a sentence where the loss is no mean over examples.
-
-    Args:
-        tape: of the first of several batches.
-    """
+    """Raise a sentence where the loss is no mean over examples."""
     whole, parts = tape.mean_check()
     if abs(whole - parts) > 0.25 * max(abs(whole), abs(parts)):  # a mean over tokens may differ a little by padding
         raise ValueError(
@@ -274,12 +194,7 @@ def require_mean(tape: Tape) -> None:
 
 
 def require_same_shapes(first: Tape, tape: Tape) -> None:
-    """Raise a sentence where the nodes of two batches have other sizes.
-
-    Args:
-        first: of the first batch.
-        tape: of another.
-    """
+    """Raise a sentence where the nodes of two batches have other sizes."""
     for node, a, b in zip(first.nodes, first.leaves, tape.leaves):
         if [x.shape for x in a] != [x.shape for x in b]:
             was, now = (sum(leaf.numel() for leaf in leaves) for leaves in (a, b))

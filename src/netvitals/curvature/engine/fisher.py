@@ -84,15 +84,7 @@ class Likelihood:
 
 
 def likelihood_at(outputs: Sequence[Tensor], second: Callable[[Tensor], Tensor]) -> Likelihood:
-    """What the loss is the likelihood of.
-
-    Args:
-        outputs: of the model; one tensor.
-        second: the loss's second derivative at them times a batch of tangents (m, …).
-
-    Returns:
-        The family and the weights of its units; a sentence where there is none.
-    """
+    """What the loss is the likelihood of."""
     if len(outputs) == 1:
         out = outputs[0].detach()
         v = torch.randn(1, *out.shape, generator=generator(0, out.device), dtype=out.dtype, device=out.device)

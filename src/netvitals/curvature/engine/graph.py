@@ -54,17 +54,7 @@ class NodeGraph:
 def node_graph(
     nodes: Sequence[Node], seams: Sequence[Sequence[tuple[Tensor, Tensor]]], outputs: Sequence[Tensor], model: nn.Module
 ) -> NodeGraph:
-    """Walk the autograd graph back from each node until the next nodes upstream.
-
-    Args:
-        nodes: in the order they ran.
-        seams: tensors before and after each node's mark.
-        outputs: of the model.
-        model: for names.
-
-    Returns:
-        Who follows whom.
-    """
+    """Walk the autograd graph back from each node until the next nodes upstream."""
     names = [n.name for n in nodes]
     stops = {after.grad_fn: name for name, pairs in zip(names, seams) for _, after in pairs}
     parents: dict[str, tuple[str, ...]] = {}
@@ -83,14 +73,6 @@ def ends(start: Any, candidates: Sequence[Tensor], leaves: Sequence[Tensor]) -> 
     """The tensors that cut ``start`` off from the leaves: every path back to a leaf passes exactly one of them.
 
     Empty where there is no such cut: a path passes none of the candidates, or two.
-
-    Args:
-        start: function in autograd's graph.
-        candidates: tensors that may cut.
-        leaves: of the graph.
-
-    Returns:
-        The tensors.
     """
     by_fn = {t.grad_fn: t for t in candidates}
     met, leaked = _met([start], set(by_fn), leaves)

@@ -23,10 +23,6 @@ class Journal:
     A measurement with the same model, batches and settings asks the same products in the same order, so the products of
     its passes are all that has to be kept.
 
-    Args:
-        folder: made if it is not there.
-        identity: what has to be the same for a run to go on: the measurement, its settings, the parameters.
-
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp()) / "state"
     >>> Journal(folder, {"of": "trace"}).save(0, {"batches": 3}, over=False)
@@ -58,13 +54,7 @@ class Journal:
         return torch.load(path, weights_only=False) if path.exists() else None
 
     def save(self, number: int, state: Any, *, over: bool) -> None:
-        """Keep the state of a pass; while the pass goes on, only so often.
-
-        Args:
-            number: of the pass.
-            state: anything that torch can write.
-            over: the pass is over: write it now.
-        """
+        """Keep the state of a pass; while the pass goes on, only so often."""
         if not over and number in self._known() and time.monotonic() - self._saved < EVERY:
             return
         path = self._path(number)
@@ -87,17 +77,7 @@ class Journal:
 def opened(
     folder: str | os.PathLike[str] | None, measurement: str, model: nn.Module, settings: Mapping[str, Any]
 ) -> Journal | None:
-    """The journal in a folder; None where no folder was given.
-
-    Args:
-        folder: of ``resume=``.
-        measurement: its name.
-        model: whose parameters have to be the same.
-        settings: that have to be the same.
-
-    Returns:
-        The journal.
-    """
+    """The journal in a folder; None where no folder was given."""
     if folder is None:
         return None
     return Journal(folder, {"measurement": measurement, "parameters": fingerprint(model), **settings})
@@ -105,12 +85,6 @@ def opened(
 
 def fingerprint(model: nn.Module) -> str:
     """A digest of names, shapes and values of parameters and buffers.
-
-    Args:
-        model: any module.
-
-    Returns:
-        Hexadecimal text.
 
     >>> fingerprint(nn.Linear(1, 1)) == fingerprint(nn.Linear(1, 1))
     False

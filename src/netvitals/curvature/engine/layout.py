@@ -53,14 +53,6 @@ class Place:
 def layout_of(shape: tuple[int, ...], doubled: tuple[int, ...] | None, examples: int) -> Place:
     """The place of a tensor that has these shapes for a batch and for one of twice its length.
 
-    Args:
-        shape: for the batch.
-        doubled: for the longer one; None where it is not known, and a first dimension of that size is taken for it.
-        examples: in the batch.
-
-    Returns:
-        How the examples lie in it.
-
     >>> layout_of((8, 5), (16, 5), 8), layout_of((3, 8, 5), (3, 16, 5), 8).dim, layout_of((6, 5), (6, 5), 2).kind
     (Place(kind='rows', dim=0), 1, 'joint')
     """
@@ -78,14 +70,7 @@ def layout_of(shape: tuple[int, ...], doubled: tuple[int, ...] | None, examples:
 
 
 def charted(task: Task) -> Anatomy | None:
-    """The anatomy of the model on its batch; None where it cannot be traced.
-
-    Args:
-        task: a model and its batch.
-
-    Returns:
-        The anatomy.
-    """
+    """The anatomy of the model on its batch; None where it cannot be traced."""
     try:
         return chart(task.model, task.inputs, keep_tensors=False)
     except Exception:  # the measurement itself will say what is wrong with the model
@@ -93,14 +78,7 @@ def charted(task: Task) -> Anatomy | None:
 
 
 def coarsest(anatomy: Anatomy) -> torch.dtype | None:
-    """The least precise dtype among what is computed from examples, a cast inside the model included.
-
-    Args:
-        anatomy: of the model on its batch.
-
-    Returns:
-        The dtype; None where nothing floating grows with the batch.
-    """
+    """The least precise dtype among what is computed from examples, a cast inside the model included."""
     made = {v.dtype for v in anatomy.values if v.batch_dim is not None and v.producer >= 0}
     found = [t for t in (getattr(torch, name.removeprefix("torch."), None) for name in made) if t is not None]
     floats = [t for t in found if t.is_floating_point]
@@ -108,15 +86,7 @@ def coarsest(anatomy: Anatomy) -> torch.dtype | None:
 
 
 def doubled_batch(task: Task, anatomy: Anatomy) -> tuple[int | None, Task | None]:
-    """The number of examples as the anatomy finds it, and the task with every example twice.
-
-    Args:
-        task: a model and its batch.
-        anatomy: of that model on that batch.
-
-    Returns:
-        The number of examples and the longer task; None for either that could not be found.
-    """
+    """The number of examples as the anatomy finds it, and the task with every example twice."""
     given = (task.args, dict(task.kwargs))
     dims = [anatomy.values[v].batch_dim for v in anatomy.inputs]
     names = [name for name, _ in named_tensors("input", task.inputs)]
@@ -135,26 +105,11 @@ def doubled_batch(task: Task, anatomy: Anatomy) -> tuple[int | None, Task | None
 
 
 def float_tensors(out: Any) -> list[Tensor]:
-    """The floating tensors of what a module returns, in order.
-
-    Args:
-        out: of a module.
-
-    Returns:
-        The tensors.
-    """
+    """The floating tensors of what a module returns, in order."""
     return [t for _, t in named_tensors("output", out) if t.is_floating_point() and t.ndim > 0]
 
 
 def replaced(out: Any, values: list[Tensor]) -> Any:
-    """What a module returned, with its floating tensors replaced in order.
-
-    Args:
-        out: of a module.
-        values: one a floating tensor.
-
-    Returns:
-        The same containers.
-    """
+    """What a module returned, with its floating tensors replaced in order."""
     queue = iter(values)
     return mapped(out, lambda t: next(queue) if t.is_floating_point() and t.ndim > 0 else t)

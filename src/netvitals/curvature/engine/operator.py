@@ -93,10 +93,6 @@ class Operators:
 
     Inside ``with`` the graph is recorded once. What is asked for lives on after it: a product then records the graph
     anew, of the model as it is by that time.
-
-    Args:
-        products: of a recorded problem, where there is one already.
-        begin: opens the problem.
     """
 
     def __init__(
@@ -165,16 +161,7 @@ class Operators:
         return self._operator([i], [j], lambda z: self._column(j, z, part)[i], lambda u: self._column(i, u, part)[j])
 
     def submatrix(self, rows: str | Sequence[str], columns: str | Sequence[str] | None = None, part: Part = "H") -> Any:
-        """The blocks of all nodes whose names match: ``submatrix("h.0.*")``, ``submatrix("h.0.*", "h.1.*")``.
-
-        Args:
-            rows: names or globs.
-            columns: the same; None for those of the rows.
-            part: of the matrix.
-
-        Returns:
-            An :class:`Operator`, its coordinates in the order of ``names``.
-        """
+        """The blocks of all nodes whose names match: ``submatrix("h.0.*")``, ``submatrix("h.0.*", "h.1.*")``."""
         over = self._matching(rows)
         return self._cut(over, over if columns is None else self._matching(columns), part)
 

@@ -12,15 +12,7 @@ Distribution = Literal["rademacher", "gaussian"]
 
 
 def generator(seed: int, device: torch.device | str = "cpu") -> torch.Generator:
-    """A generator of its own, so that measuring never moves the user's.
-
-    Args:
-        seed: of the draws.
-        device: where they are made.
-
-    Returns:
-        The generator.
-    """
+    """A generator of its own, so that measuring never moves the user's."""
     return torch.Generator(device=device).manual_seed(seed)
 
 
@@ -28,15 +20,6 @@ def draw(
     count: int, leaves: Sequence[Tensor], source: torch.Generator, distribution: Distribution = "rademacher"
 ) -> list[Tensor]:
     """``count`` probes per leaf, each with identity covariance.
-
-    Args:
-        count: m.
-        leaves: whose shapes they have.
-        source: of randomness.
-        distribution: ``rademacher`` or ``gaussian``.
-
-    Returns:
-        One tensor (m, ...) a leaf.
 
     >>> z, = draw(2, [torch.zeros(3)], generator(0))
     >>> z.shape, z.abs().unique().tolist()
@@ -76,33 +59,14 @@ class ProbeSeries:
 
 
 def signs(count: int, size: int, source: torch.Generator, device: torch.device | str = "cpu") -> Tensor:
-    """(count, size) values ±1 as int8, 32 to each drawn number: the draw costs little beside a product.
-
-    Args:
-        count: rows.
-        size: of a row.
-        source: of randomness.
-        device: where they are made.
-
-    Returns:
-        The signs.
-    """
+    """(count, size) values ±1 as int8, 32 to each drawn number: the draw costs little beside a product."""
     words = torch.randint(-(2**31), 2**31, (count, -(-size // 32)), generator=source, device=device, dtype=torch.int32)
     bits = (words[..., None] >> torch.arange(32, device=device, dtype=torch.int32)) & 1
     return (bits.reshape(count, -1)[:, :size].to(torch.int8) << 1) - 1
 
 
 def identity(leaves: Sequence[Tensor], start: int, stop: int) -> list[Tensor]:
-    """Rows start..stop of the identity over the concatenated leaves, as pieces.
-
-    Args:
-        leaves: whose shapes they have.
-        start: first row.
-        stop: row after the last.
-
-    Returns:
-        One tensor (rows, ...) a leaf.
-    """
+    """Rows start..stop of the identity over the concatenated leaves, as pieces."""
     total = sum(leaf.numel() for leaf in leaves)
     first = leaves[0]
     eye = torch.zeros(stop - start, total, dtype=first.dtype, device=first.device)
@@ -112,27 +76,12 @@ def identity(leaves: Sequence[Tensor], start: int, stop: int) -> list[Tensor]:
 
 
 def flattened(pieces: list[Tensor]) -> Tensor:
-    """(m, d) from pieces (m, ...).
-
-    Args:
-        pieces: one tensor a leaf.
-
-    Returns:
-        (m, d).
-    """
+    """(m, d) from pieces (m, ...)."""
     rows = [p.reshape(p.shape[0], -1) for p in pieces]
     return rows[0] if len(rows) == 1 else torch.cat(rows, 1)
 
 
 def pieces_of(rows: Tensor, leaves: Sequence[Tensor]) -> list[Tensor]:
-    """Rows (m, d) as pieces (m, ...) like the leaves.
-
-    Args:
-        rows: (m, d).
-        leaves: whose shapes they have.
-
-    Returns:
-        One tensor (m, ...) a leaf.
-    """
+    """Rows (m, d) as pieces (m, ...) like the leaves."""
     split = rows.split([leaf.numel() for leaf in leaves], 1)
     return [p.reshape(rows.shape[0], *leaf.shape) for p, leaf in zip(split, leaves)]

@@ -100,14 +100,7 @@ def _loss_of_all(task: Task, outputs: Any) -> Tensor | None:
 
 
 def float_outputs(outputs: Any) -> tuple[list[Tensor], Callable[[list[Tensor]], Any]]:
-    """The floating tensors inside a model's output, and a function that puts others in their place.
-
-    Args:
-        outputs: of a model.
-
-    Returns:
-        Tensors, and the function.
-    """
+    """The floating tensors inside a model's output, and a function that puts others in their place."""
     tree, close = _opened(outputs)
     leaves, spec = tree_flatten(tree)
     where = [i for i, t in enumerate(leaves) if isinstance(t, Tensor) and t.is_floating_point()]
@@ -144,13 +137,6 @@ def laboratory(model: nn.Module, mode: Mode = "as_is") -> Iterator[None]:
     """Math attention, no fast paths, no in-place activations, gradients on: everything put back afterwards.
 
     Fused attention, the transformer fast path and fused RNN kernels have no second derivative.
-
-    Args:
-        model: that will be run.
-        mode: ``"as_is"``, ``"train"`` or ``"eval"``.
-
-    Returns:
-        Nothing; it holds inside the block.
     """
     cudnn = torch.backends.cudnn.enabled
     recurrent = any(isinstance(m, nn.RNNBase) for m in model.modules())
@@ -174,11 +160,7 @@ def laboratory(model: nn.Module, mode: Mode = "as_is") -> Iterator[None]:
 
 
 def refuse_noise(model: nn.Module) -> None:
-    """A product with a random network estimates nothing: name the dropout that is still on.
-
-    Args:
-        model: that will be run.
-    """
+    """A product with a random network estimates nothing: name the dropout that is still on."""
     for name, m in model.named_modules():
         if not m.training:
             continue
@@ -203,15 +185,7 @@ def advised() -> Iterator[None]:
 
 
 def advice_for(error: Exception, node: str = "") -> ValueError | None:
-    """A sentence for the errors autograd raises when a second derivative cannot be had; None for unknown errors.
-
-    Args:
-        error: that autograd raised.
-        node: where, if that is known.
-
-    Returns:
-        The error to raise instead.
-    """
+    """A sentence for the errors autograd raises when a second derivative cannot be had; None for unknown errors."""
     text = str(error)
     where = f" at or below {node!r}" if node else ""
     if "modified by an inplace operation" in text:

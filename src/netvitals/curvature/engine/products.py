@@ -59,17 +59,7 @@ class Column:
 
 
 class Products:
-    """Columns of the block Hessian from a tape, by batches of probes that fit the memory budget.
-
-    Args:
-        tape: a recorded tape.
-        by_sample: differentiate by ε of each sample instead of the ε they share; pieces are then (m, B, ...).
-        memory: bytes that one batch of probes may use.
-        roots: ``"auto"`` takes the Gauss–Newton part from the output Jacobian of every node when that is cheaper
-            (few outputs, many probes); ``"never"`` always uses one vector-Jacobian product per probe.
-        split: False when the parts of H may not be asked for; they are then prepared with the first that is.
-        cost: where the work is counted; a new count without it.
-    """
+    """Columns of the block Hessian from a tape, by batches of probes that fit the memory budget."""
 
     def __init__(
         self,

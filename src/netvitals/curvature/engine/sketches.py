@@ -27,14 +27,6 @@ PIECES = 1_000_003  # between the seeds of the pieces of one vector
 def folded(pieces: Sequence[Tensor], seed: int, known: dict[tuple[int, int], Tensor] | None = None) -> Tensor:
     """Vectors in pieces (m, ...) as (m, s) with the same inner products in expectation, in float64.
 
-    Args:
-        pieces: one tensor a leaf; long ones are folded by themselves, so that none is copied.
-        seed: of the signs; the same for all vectors that are compared.
-        known: signs by seed and piece, kept from call to call.
-
-    Returns:
-        (m, s).
-
     >>> folded([torch.ones(2, 3)], 0).shape, folded([torch.ones(2, 30, 30), torch.ones(2, 100)], 0).shape
     (torch.Size([2, 3]), torch.Size([2, 256]))
     """
@@ -58,15 +50,7 @@ def folded(pieces: Sequence[Tensor], seed: int, known: dict[tuple[int, int], Ten
 
 
 def sketched(column: Column, known: dict[tuple[int, int], Tensor] | None = None) -> list[list[Tensor]]:
-    """H, GN and T of a column, folded: by part and node, (m, s).
-
-    Args:
-        column: of one batch.
-        known: signs of earlier columns.
-
-    Returns:
-        Three lists.
-    """
+    """H, GN and T of a column, folded: by part and node, (m, s)."""
     parts: list[list[Tensor]] = [[], [], []]
     for v, pieces in enumerate(column.gauss_newton):
         tensor = column.tensor[v]
@@ -78,15 +62,7 @@ def sketched(column: Column, known: dict[tuple[int, int], Tensor] | None = None)
 
 
 def inner_products(batches: list[list[list[Tensor]]], weights: np.ndarray) -> np.ndarray:
-    """⟨mean Hz, Hz of a batch⟩ as (batches, 3, N, m).
-
-    Args:
-        batches: of every batch what :func:`sketched` gave.
-        weights: of the batches.
-
-    Returns:
-        The products.
-    """
+    """⟨mean Hz, Hz of a batch⟩ as (batches, 3, N, m)."""
     share = torch.as_tensor(weights / weights.sum(), dtype=torch.float64)
     out = []
     for k in range(3):

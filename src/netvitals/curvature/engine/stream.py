@@ -37,12 +37,6 @@ KEPT = 64  # graphs are kept between passes in at most this part of the memory b
 def several(batch: Any) -> bool:
     """Whether this is an iterable of batches and not one batch.
 
-    Args:
-        batch: what a user gave.
-
-    Returns:
-        False for one batch.
-
     >>> pair = (torch.ones(2, 3), torch.ones(2))
     >>> several(pair), several([pair, pair])
     (False, True)
@@ -54,22 +48,7 @@ def several(batch: Any) -> bool:
 
 
 class Stream:
-    """Products summed over batches, with the interface of :class:`Products`; alive inside ``with``.
-
-    Args:
-        model: any module; left exactly as it was.
-        loss_fn: a mean over examples.
-        batches: a list of batches or a loader that gives the same data each time.
-        nodes: as for one batch.
-        space: as for one batch.
-        dtype: as for one batch.
-        mode: as for one batch.
-        memory: as for one batch.
-        split: False when the parts of H may not be asked for.
-        tensors: every trainable parameter tensor is a node.
-        journal: where the sums of each pass are kept, for a run that goes on later.
-        once: the data are gone over once, so that a generator will do.
-    """
+    """Products summed over batches, with the interface of :class:`Products`; alive inside ``with``."""
 
     def __init__(
         self,
@@ -155,15 +134,7 @@ class Stream:
         return sum(leaf.numel() for leaf in self.leaves[v])
 
     def each(self, do: Callable[[Products], tuple[Any, Any]]) -> tuple[Any, list[Any]]:
-        """One pass: do something with the products of every batch.
-
-        Args:
-            do: called with the products of one batch, whose graph is gone afterwards; gives tensors that are averaged
-                over batches by their examples (in lists, with None for zero), and what is kept of every batch.
-
-        Returns:
-            The mean over the batches, and what was kept of each.
-        """
+        """One pass: do something with the products of every batch."""
         number, self._passes = self._passes, self._passes + 1
         state: dict[str, Any] = {"total": None, "each": [], "weights": [], "loss": 0.0, "over": False}
         if self.journal is not None:

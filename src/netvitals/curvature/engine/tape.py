@@ -241,21 +241,7 @@ def recorded(
     mode: Mode = "as_is",
     memory: int = 2 << 30,
 ) -> Iterator[Tape]:
-    """Record a tape; the model, its mode, buffers, gradients and hooks are as before on leaving, also after an error.
-
-    Args:
-        model: any module; with ``dtype`` a copy of it is run.
-        loss_fn: ``loss_fn(output, target)``, its name, or None for the model's own ``output.loss``.
-        batch: what a loader yields; see :func:`netvitals.capture.task.task_of`.
-        nodes: names or globs of submodules, a rule ``(name, module) -> bool``, or None for the default blocks.
-        space: ``"activation"`` (ε at the nodes' outputs) or ``"parameter"`` (the nodes' own parameters).
-        dtype: measure a copy in this dtype.
-        mode: ``"as_is"``, ``"train"`` (batch statistics, dropout off) or ``"eval"``.
-        memory: budget in bytes for the graph and the products on it.
-
-    Returns:
-        The tape.
-    """
+    """Record a tape; the model, its mode, buffers, gradients and hooks are put back, also after an error."""
     if space not in ("activation", "parameter"):
         raise ValueError(f"space is {space!r}, expected 'activation' or 'parameter'")
     problem = Problem(model, loss_fn, batch, dtype)

@@ -19,12 +19,6 @@ PAYS = 1 / 3  # of a product left outside the span of the others, below which th
 def left_out(sketch: Tensor) -> float:
     r"""The mean share of $\|Hz_i\|^2$ outside the span of the other $Hz_j$: $1/(K^{-1})_{ii}K_{ii}$, Gram matrix K.
 
-    Args:
-        sketch: products (k, d).
-
-    Returns:
-        0 where the others tell all of it, 1 where they tell nothing.
-
     >>> left_out(torch.eye(3)), round(left_out(torch.tensor([[1.0, 0.0], [1.0, 1e-3]])), 3)
     (1.0, 0.0)
     """
@@ -72,13 +66,6 @@ class Deflated:
 def by_tensor(diagonals: Tensor, sizes: list[int]) -> np.ndarray:
     """Sums of diagonals (k, d) over the coordinates of each tensor, (k, tensors), in float64.
 
-    Args:
-        diagonals: one row a sample.
-        sizes: coordinates of each tensor.
-
-    Returns:
-        The sums.
-
     >>> by_tensor(torch.tensor([[1.0, 2.0, 3.0]]), [1, 2]).tolist()
     [[1.0, 5.0]]
     """
@@ -88,12 +75,6 @@ def by_tensor(diagonals: Tensor, sizes: list[int]) -> np.ndarray:
 
 def widened(count: int) -> float:
     """By how much a standard error from so few samples is too small: the spread of Student's t.
-
-    Args:
-        count: samples.
-
-    Returns:
-        a factor, at least 1.
 
     >>> widened(5), round(widened(50), 3)
     (1.4142135623730951, 1.021)

@@ -39,17 +39,6 @@ def example_draws(
 
     Where the loss allows it the Gauss–Newton part comes from first derivatives, exact where outputs are few, and
     only the tensor part is left to products with the Hessian.
-
-    Args:
-        products: of an :class:`ExampleTape`.
-        names: of the tensors.
-        probes: how many.
-        seed: of the signs.
-        part: of the Hessian.
-        progress: called with (products done, products planned).
-
-    Returns:
-        The draws, whose mean is the trace.
     """
     known = None if part == "T" else gauss_newton_draws(products, names, probes, seed)
     if part == "GN" and known is not None:
@@ -59,17 +48,7 @@ def example_draws(
 
 
 def gauss_newton_draws(products: Products, names: Sequence[str], probes: int, seed: int) -> np.ndarray | None:
-    """The Gauss–Newton part by squared gradients, all draws alike where they are exact; None where H does not split.
-
-    Args:
-        products: of an :class:`ExampleTape`.
-        names: of the tensors.
-        probes: draws.
-        seed: of the signs.
-
-    Returns:
-        (probes, tensors), or None.
-    """
+    """The Gauss–Newton part by squared gradients, all draws alike where they are exact; None where H does not split."""
     tape: Any = products.tape
     if tape.beyond > tolerance(tape.outputs[0].dtype):
         return None
@@ -89,15 +68,7 @@ def gauss_newton_draws(products: Products, names: Sequence[str], probes: int, se
 
 
 def exact_roots(products: Products, most: int) -> Tensor | None:
-    r"""Cotangents (k, *output) with $\nabla^2\ell_n=\sum_kc_{nk}c_{nk}^\top$ for every example n.
-
-    Args:
-        products: of a tape whose examples do not see each other.
-        most: cotangents; None is returned where more are needed.
-
-    Returns:
-        Those that are not zero for every example; None also where the loss is not convex in the outputs.
-    """
+    r"""Cotangents (k, *output) with $\nabla^2\ell_n=\sum_kc_{nk}c_{nk}^\top$ for every example n."""
     tape = products.tape
     out, b = tape.outputs[0].detach(), tape.examples
     if len(tape.outputs) != 1 or out.shape[0] != b or out.numel() // b > most:

@@ -46,14 +46,7 @@ class Layers:
 
 
 def layers_of(problem: Problem) -> Layers:
-    """Which parameters are used by one call of a known layer and by nothing else, from the graph of one pass.
-
-    Args:
-        problem: model, loss and batch, inside its laboratory.
-
-    Returns:
-        The calls, and what is left for a shared probe.
-    """
+    """Which parameters are used by one call of a known layer and by nothing else, from the graph of one pass."""
     model = problem.model
     named = dict(model.named_parameters())
     shapes = _shapes_of_twice(problem)
@@ -146,13 +139,7 @@ def _shapes_of_twice(problem: Problem) -> dict[str, tuple[int, ...]]:
 
 
 class ExampleTape(Tape):
-    """One recorded pass with a perturbation at every call, by example, and the shared parameters themselves.
-
-    Args:
-        problem: model, loss and batch.
-        layers: where.
-        kept_bytes: what the graph keeps alive.
-    """
+    """One recorded pass with a perturbation at every call, by example, and the shared parameters themselves."""
 
     def __init__(self, problem: Problem, layers: Layers, kept_bytes: int) -> None:
         weights = dict(problem.model.named_parameters())
@@ -239,31 +226,13 @@ def _all_of(name: str, shape: torch.Size) -> Source:
 
 
 def summed(parts: list[list[Part]], leaves: Sequence[Tensor], m: int) -> Pieces:
-    """One perturbation (m, ...) a leaf: the sum over the tensors that enter there.
-
-    Args:
-        parts: of every leaf.
-        leaves: whose shapes they have.
-        m: probes.
-
-    Returns:
-        Pieces.
-    """
+    """One perturbation (m, ...) a leaf: the sum over the tensors that enter there."""
     zero = lambda leaf: torch.zeros(m, *leaf.shape, dtype=leaf.dtype, device=leaf.device)
     return [sum((p for p, _ in each[1:]), each[0][0]) if each else zero(leaf) for each, leaf in zip(parts, leaves)]
 
 
 def examples_interact(products: Products, tape: ExampleTape, seed: int) -> bool:
-    """Whether the Hessian has anything between two examples, by what they do in the network or in the loss.
-
-    Args:
-        products: of a tape.
-        tape: the tape.
-        seed: of the perturbations.
-
-    Returns:
-        False where a perturbation of half of the examples, cut twice in different ways, does not reach the others.
-    """
+    """Whether the Hessian has anything between two examples, by what they do in the network or in the loss."""
     b = tape.examples
     if b < 2:
         return False
@@ -310,16 +279,7 @@ def recorded_examples(
 
 
 def why_not(products: Products, tape: ExampleTape, seed: int) -> str:
-    """Why examples cannot have probes of their own; empty where they can.
-
-    Args:
-        products: of a tape.
-        tape: the tape.
-        seed: of the perturbations that ask.
-
-    Returns:
-        A sentence's end, or nothing.
-    """
+    """Why examples cannot have probes of their own; empty where they can."""
     if not tape.layers.calls:
         return "no parameter is used by one call of a known layer alone"
     if examples_interact(products, tape, seed):

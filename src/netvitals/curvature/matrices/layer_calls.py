@@ -61,13 +61,6 @@ class Source:
 def computed(module: nn.Module, x: Any) -> Tensor | None:
     """What the layer is known to make of its input; None for a layer that is not known.
 
-    Args:
-        module: a layer.
-        x: its input.
-
-    Returns:
-        The output, without hooks and without what a subclass does.
-
     >>> computed(nn.Tanh(), torch.ones(2)) is None, computed(nn.Linear(2, 3), torch.ones(1, 2)).shape
     (True, torch.Size([1, 3]))
     """
@@ -88,17 +81,7 @@ def _parameter(module: nn.Module) -> Any:
 
 
 def source_of(call: Call, x: Tensor, shape: torch.Size, examples: int) -> Source:
-    """How signs become perturbations of the output of a call.
-
-    Args:
-        call: the call.
-        x: its input, detached.
-        shape: of its output.
-        examples: in the batch.
-
-    Returns:
-        The source.
-    """
+    """How signs become perturbations of the output of a call."""
     module = call.module
     if isinstance(module, nn.modules.conv._ConvNd):
         return _convolved(call, x, shape)
@@ -116,14 +99,7 @@ def source_of(call: Call, x: Tensor, shape: torch.Size, examples: int) -> Source
 
 
 class ByExample:
-    """Tensors like an output, (m, *shape), as (m, examples, positions, channels) and back.
-
-    Args:
-        place: how examples lie in the output.
-        shape: of the output.
-        examples: in the batch.
-        channel: where the channels are, the last dimension or the second.
-    """
+    """Tensors like an output, (m, *shape), as (m, examples, positions, channels) and back."""
 
     def __init__(self, place: Place, shape: torch.Size, examples: int, *, channel: int = -1, width: int = 0) -> None:
         self.dim = place.dim if place.kind == "rows" else 0
@@ -151,12 +127,6 @@ class ByExample:
 
 def root(rows: Tensor) -> Tensor:
     r"""L of shape (B, T, k) with $LL^\top=AA^\top$ for rows A of shape (B, T, width) and k the smaller of both.
-
-    Args:
-        rows: A, by example.
-
-    Returns:
-        L.
 
     >>> a = torch.randn(2, 3, 9)
     >>> root(a).shape, torch.allclose(root(a) @ root(a).mT, a @ a.mT, atol=1e-4)

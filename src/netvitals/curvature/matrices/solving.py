@@ -26,16 +26,6 @@ def solved(
 ) -> Solution:
     r"""$(M+\lambda I)x=b$ by conjugate gradients for rows b (m, d), each with its own step.
 
-    Args:
-        apply: rows z to rows zM, M symmetric.
-        b: right sides.
-        damping: λ, not negative.
-        tol: of the residual relative to b.
-        most: products at most.
-
-    Returns:
-        The solution; a sentence where the matrix has a direction of negative curvature.
-
     >>> h = torch.diag(torch.tensor([1.0, 3.0]))
     >>> solved(lambda z: z @ h, torch.ones(1, 2), damping=1.0).x.tolist()
     [[0.5, 0.25]]

@@ -30,15 +30,7 @@ class Estimates:
 
 
 def estimates(found: Sweep, sizes: list[int]) -> Estimates:
-    """Both orders of a pair estimate the same norm; they are averaged, and an exact column replaces its partner.
-
-    Args:
-        found: the sweep.
-        sizes: of the nodes.
-
-    Returns:
-        Norms with standard errors.
-    """
+    """Both orders of a pair estimate the same norm; they are averaged, and an exact column replaces its partner."""
     n = len(sizes)
     sure = found.exact.astype(float)
     share = np.where(sure[None, :] == sure[:, None], 0.5, sure[None, :])[None]  # of the order (v, w)
@@ -110,13 +102,6 @@ def over_batches(found: Sweep, weights: np.ndarray) -> dict[str, np.ndarray]:
 
     A batch moves $\|\bar H\|$ by $u_b=\langle\bar H,H_b\rangle/\|\bar H\|$, whose weighted mean is the norm; ratios of
     norms follow by the chain rule. Of the stable rank it is not known.
-
-    Args:
-        found: a sweep over many batches.
-        weights: examples of each.
-
-    Returns:
-        By metric, (N, N); nothing for a single batch.
     """
     if not found.shares:
         return {}
@@ -143,13 +128,6 @@ def over_batches(found: Sweep, weights: np.ndarray) -> dict[str, np.ndarray]:
 
 def sampling_error(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
     r"""Standard error of a weighted mean over batches, $\sqrt{\frac{B}{B-1}\sum_b w_b^2(x_b-\bar x)^2}$; NaN for one.
-
-    Args:
-        values: (B, ...), one row a batch.
-        weights: (B,), not negative.
-
-    Returns:
-        Shaped like one row.
 
     >>> float(sampling_error(np.array([1.0, 3.0]), np.ones(2)))
     1.0

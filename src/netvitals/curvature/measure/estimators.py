@@ -49,15 +49,6 @@ class SpectralNorm:
 def frobenius(op: Operator, probes: int = 30, *, distribution: Distribution = "rademacher", seed: int = 0) -> Estimate:
     r"""$\|H\|_F$ with the delta-method error of the square root.
 
-    Args:
-        op: the matrix.
-        probes: random vectors.
-        distribution: of their entries.
-        seed: of the draw.
-
-    Returns:
-        The norm with its standard error.
-
     >>> eye = Operator((3, 3), torch.float64, lambda z: z, lambda z: z)
     >>> print(frobenius(eye))
     1.732 ± 0 (30 probes)
@@ -70,18 +61,7 @@ def frobenius(op: Operator, probes: int = 30, *, distribution: Distribution = "r
 def adaptive_frobenius(
     op: Operator, relative: float = 0.05, *, most: int = 1000, seed: int = 0, distribution: Distribution = "rademacher"
 ) -> Estimate:
-    """Probes until the relative standard error is below ``relative``, at most ``most``.
-
-    Args:
-        op: the matrix.
-        relative: standard error at which to stop.
-        most: probes.
-        seed: of the draw.
-        distribution: of their entries.
-
-    Returns:
-        The norm with its standard error.
-    """
+    """Probes until the relative standard error is below ``relative``, at most ``most``."""
     if not relative > 0:
         raise ValueError(f"relative is {relative}, expected a positive relative error")
     source, squares = generator(seed, op.device), np.zeros(0)
@@ -102,16 +82,6 @@ def spectral_norm(
     r"""$\sigma_1$ by power iteration on $H^\top H$ (always from below), or by Lanczos, which converges faster.
 
     Stops early when a step changes σ₁² by less than ``tol``; a zero operator gives 0.
-
-    Args:
-        op: the matrix.
-        steps: of the iteration.
-        tol: relative change at which to stop.
-        seed: of the start vector.
-        method: ``power`` or ``lanczos``.
-
-    Returns:
-        The norm, from below.
     """
     if method not in ("power", "lanczos"):
         raise ValueError(f"method is {method!r}, expected 'power' or 'lanczos'")
@@ -141,18 +111,7 @@ def spectral_norm(
 
 
 def stable_rank(op: Operator, probes: int = 30, *, steps: int = 20, deflated: bool = True, seed: int = 0) -> Estimate:
-    r"""$D=\|H\|_F^2/\|H\|_2^2$; deflated $1+\frac1m\sum\|H(z-qq^\top z)\|^2/\hat\sigma_1^2\ge1$, plain may be < 1.
-
-    Args:
-        op: the matrix.
-        probes: random vectors.
-        steps: for the spectral norm.
-        deflated: take the largest direction out first.
-        seed: of the draw.
-
-    Returns:
-        The rank with its standard error.
-    """
+    r"""$D=\|H\|_F^2/\|H\|_2^2$; deflated $1+\frac1m\sum\|H(z-qq^\top z)\|^2/\hat\sigma_1^2\ge1$, plain may be < 1."""
     top = spectral_norm(op, steps, seed=seed)
     if top.value**2 < ZERO:
         return Estimate(float("nan"), float("nan"), probes, np.zeros(0))
@@ -170,17 +129,6 @@ def coupling(
 
     Sharing $z_w$ between $H_{vw}$ and $H_{ww}$ (and $z_v$ likewise) removes most of the noise where C is near 1. With
     ``shared=False`` three independent series are used, as printed; nothing is clipped.
-
-    Args:
-        vw: block of both nodes.
-        vv: diagonal block of v.
-        ww: diagonal block of w.
-        probes: random vectors.
-        shared: the same ones for all blocks.
-        seed: of the draw.
-
-    Returns:
-        The coupling with its standard error.
     """
     if shared:
         zw, zv = _probes(ww, probes, "rademacher", seed), _probes(vv, probes, "rademacher", seed + 1)
@@ -197,17 +145,7 @@ def coupling(
 
 
 def gap(h: Operator, gn: Operator, probes: int = 30, *, seed: int = 0) -> Estimate:
-    r"""$\|H^T\|_F/\|H^{GN}\|_F$ with the same probes in both, $H^Tz=Hz-H^{GN}z$.
-
-    Args:
-        h: Hessian.
-        gn: its Gauss–Newton part.
-        probes: random vectors.
-        seed: of the draw.
-
-    Returns:
-        The gap with its standard error.
-    """
+    r"""$\|H^T\|_F/\|H^{GN}\|_F$ with the same probes in both, $H^Tz=Hz-H^{GN}z$."""
     z = _probes(h, probes, "rademacher", seed)
     a, b = h.apply(z).double(), gn.apply(z).double()
     t, g = (x.square().sum(1).cpu().numpy() for x in (a - b, b))
@@ -217,14 +155,7 @@ def gap(h: Operator, gn: Operator, probes: int = 30, *, seed: int = 0) -> Estima
 
 
 def probe_variance(matrix: Tensor) -> float:
-    r"""$2(\|A\|_F^2-\sum_iA_{ii}^2)$ with $A=H^\top H$: variance of $\|Hz\|^2$ for one sign probe.
-
-    Args:
-        matrix: H.
-
-    Returns:
-        The variance.
-    """
+    r"""$2(\|A\|_F^2-\sum_iA_{ii}^2)$ with $A=H^\top H$: variance of $\|Hz\|^2$ for one sign probe."""
     a = matrix.mT @ matrix
     return float(2 * (a.square().sum() - a.diagonal().square().sum()))
 

@@ -48,15 +48,6 @@ def exact_blocks(products: Products, *, per_sample: bool, budget: int, progress:
 
     With ``per_sample`` the same unit vector goes to every example at once, which is right because examples do not see
     each other. Otherwise the products' leaves say what a coordinate is: shared by all examples, or one of each.
-
-    Args:
-        products: with the Hessian.
-        per_sample: keep examples apart.
-        budget: bytes of the matrices.
-        progress: called with (rows done, all).
-
-    Returns:
-        The blocks.
     """
     tape = products.tape
     b = tape.examples
@@ -108,14 +99,7 @@ def _store(column: Column, gn: Tensor, tensor: Tensor, starts: np.ndarray, at: s
 
 
 def block_norms(blocks: Blocks) -> dict[str, np.ndarray]:
-    """Frobenius norms of H, GN and T, spectral norms of H: N×N, or B×N×N by example.
-
-    Args:
-        blocks: of all pairs.
-
-    Returns:
-        Arrays by name.
-    """
+    """Frobenius norms of H, GN and T, spectral norms of H: N×N, or B×N×N by example."""
     names = list(blocks.index)
     lead = tuple(blocks.gauss_newton.shape[:-2])
     out = {k: np.zeros((*lead, len(names), len(names))) for k in ("H", "GN", "T", "spectral")}

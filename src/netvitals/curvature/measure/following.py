@@ -28,16 +28,6 @@ class ParameterLook:
 def look_at(model: nn.Module, loss_fn: Any, batch: Any, probes: int, before: Tensor | None) -> ParameterLook:
     """The largest eigenvalue to 2 %, begun from the vector of the last look, and traces by layer.
 
-    Args:
-        model: the model as it stands.
-        loss_fn: the loss.
-        batch: the probe.
-        probes: behind the traces.
-        before: the eigenvector of the last look, or None.
-
-    Returns:
-        What was seen, with the vector for the next look.
-
     >>> net, batch = nn.Linear(2, 1, bias=False), (torch.tensor([[3.0, 0.0], [0.0, 1.0]]), torch.zeros(2, 1))
     >>> round(look_at(net, "mse", batch, 4, None).sharpness, 3)
     9.0

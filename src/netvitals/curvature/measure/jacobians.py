@@ -208,13 +208,6 @@ def gaussian_exponents(width: int, scale: float = 1.0) -> np.ndarray:
     $\lambda_k=\tfrac12\left[\psi\!\left(\tfrac{d-k+1}2\right)+\log\tfrac{2\sigma^2}d\right]$: a new Gaussian matrix
     stretches each direction by an independent χ, so the limit of infinite depth is a mean.
 
-    Args:
-        width: d.
-        scale: σ.
-
-    Returns:
-        All d exponents.
-
     >>> gaussian_exponents(8).round(3)[:2].tolist()
     [-0.065, -0.142]
     """

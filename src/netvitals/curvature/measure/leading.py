@@ -17,12 +17,7 @@ Apply = Callable[[int, Tensor], list[Tensor]]  # column w on rows (S, m, d_w): p
 
 
 class Krylov:
-    """The Krylov space of one block, (S, k, d): right vectors, their images, and what the transpose makes of these.
-
-    Args:
-        start: the first right vector, (S, d).
-        symmetric: a diagonal block, where the image itself is the next direction.
-    """
+    """The Krylov space of one block, (S, k, d): right vectors, their images, and what the transpose makes of these."""
 
     def __init__(self, start: Tensor, symmetric: bool) -> None:
         self.symmetric = symmetric
@@ -32,12 +27,7 @@ class Krylov:
         self.back: list[Tensor] = []
 
     def add(self, image: Tensor, back: Tensor) -> None:
-        """H q of the newest vector and Hᵀ H q (or H q again on the diagonal); the next vector is orthogonal to all.
-
-        Args:
-            image: (S, d_v).
-            back: (S, d_w).
-        """
+        """H q of the newest vector and Hᵀ H q (or H q again on the diagonal); the next vector is orthogonal to all."""
         self.right.append(self.newest)
         self.images.append(image)
         self.back.append(back)
@@ -71,15 +61,6 @@ def leading_squares(
     starts: Mapping[tuple[int, int], Tensor], apply: Apply, rounds: int, most: int
 ) -> dict[tuple[int, int], tuple[np.ndarray, np.ndarray]]:
     """σ₁² of every block (v, w) and its relative uncertainty after some rounds.
-
-    Args:
-        starts: right vectors (S, d_w) by pair; one order of each pair is enough.
-        apply: products with a whole column.
-        rounds: of Golub–Kahan or Lanczos.
-        most: numbers that the Krylov spaces worked on together may hold.
-
-    Returns:
-        By pair, arrays (S,).
 
     >>> h = torch.diag(torch.tensor([3.0, -4.0, 1.0], dtype=torch.float64))
     >>> found = leading_squares({(0, 0): torch.ones(1, 3).double()}, lambda w, z: [z @ h], 3, 1000)

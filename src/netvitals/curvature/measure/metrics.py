@@ -17,12 +17,6 @@ Clip = Literal["never", "psd_only", "always"]
 def resonance(block: Tensor) -> Tensor:
     r"""$R = \|H\|_F$; over the last two dimensions.
 
-    Args:
-        block: (..., d_v, d_w).
-
-    Returns:
-        (...).
-
     >>> resonance(torch.tensor([[3.0, 0.0], [0.0, 4.0]]))
     tensor(5.)
     """
@@ -36,16 +30,6 @@ def coupling(
 
     At most 1 when the assembled matrix is positive semidefinite (GN, or H of a piecewise-linear net); above 1 only
     through the tensor part, which is a signal, so it is clipped only on request.
-
-    Args:
-        r_vw: R(v, w).
-        r_vv: R(v, v).
-        r_ww: R(w, w).
-        clip: when to cut at 1.
-        psd: the matrix is positive semidefinite.
-
-    Returns:
-        C.
     """
     if clip not in ("never", "psd_only", "always"):
         raise ValueError(f"clip is {clip!r}, expected 'never', 'psd_only' or 'always'")
@@ -56,97 +40,44 @@ def coupling(
 
 
 def coupling_matrix(r: np.ndarray, *, clip: Clip = "never", psd: bool = False) -> np.ndarray:
-    """Coupling of all pairs from the matrix of resonances.
-
-    Args:
-        r: (..., N, N).
-        clip: when to cut at 1.
-        psd: the matrix is positive semidefinite.
-
-    Returns:
-        (..., N, N).
-    """
+    """Coupling of all pairs from the matrix of resonances."""
     diagonal = np.diagonal(r, axis1=-2, axis2=-1)
     return coupling(r, diagonal[..., :, None], diagonal[..., None, :], clip=clip, psd=psd)
 
 
 def stable_rank(block: Tensor) -> Tensor:
-    r"""$D = \|H\|_F^2 / \|H\|_2^2 \in [1, \mathrm{rank}]$, NaN for a zero block (erratum E7).
-
-    Args:
-        block: (..., d_v, d_w).
-
-    Returns:
-        (...).
-    """
+    r"""$D = \|H\|_F^2 / \|H\|_2^2 \in [1, \mathrm{rank}]$, NaN for a zero block (erratum E7)."""
     top = torch.linalg.matrix_norm(block, 2) ** 2
     d = torch.linalg.matrix_norm(block) ** 2 / top
     return torch.where(top < ZERO, torch.full_like(d, torch.nan), d)
 
 
 def effective_dimension(block: Tensor) -> Tensor:
-    r"""$d_{eff} = \|H\|_*/\|H\|_2$; $D \le d_{eff} \le \sqrt{\mathrm{rank}\cdot D}$.
-
-    Args:
-        block: (..., d_v, d_w).
-
-    Returns:
-        (...).
-    """
+    r"""$d_{eff} = \|H\|_*/\|H\|_2$; $D \le d_{eff} \le \sqrt{\mathrm{rank}\cdot D}$."""
     s = torch.linalg.svdvals(block)
     return torch.where(s[..., 0] ** 2 < ZERO, torch.full_like(s[..., 0], torch.nan), s.sum(-1) / s[..., 0])
 
 
 def numerical_rank(block: Tensor, rtol: float | None = None) -> Tensor:
-    """Singular values above ``rtol`` times the largest (default: machine precision times the larger side).
-
-    Args:
-        block: (..., d_v, d_w).
-        rtol: relative to the largest.
-
-    Returns:
-        (...).
-    """
+    """Singular values above ``rtol`` times the largest (default: machine precision times the larger side)."""
     s = torch.linalg.svdvals(block)
     rtol = torch.finfo(block.dtype).eps * max(block.shape[-2:]) if rtol is None else rtol
     return ((s > rtol * s[..., :1]) & (s > 0)).sum(-1)
 
 
 def gn_gap(r_t: np.ndarray, r_gn: np.ndarray) -> np.ndarray:
-    r"""$\mathrm{Gap} = \|H^T\|_F/(\|H^{GN}\|_F + 10^{-12})$: the size of what Gauss–Newton leaves out.
-
-    Args:
-        r_t: norms of the tensor part.
-        r_gn: norms of the Gauss–Newton part.
-
-    Returns:
-        The gaps.
-    """
+    r"""$\mathrm{Gap} = \|H^T\|_F/(\|H^{GN}\|_F + 10^{-12})$: the size of what Gauss–Newton leaves out."""
     return np.asarray(r_t, float) / (np.asarray(r_gn, float) + FLOOR)
 
 
 def gap_of_sums(r_t: np.ndarray, r_gn: np.ndarray) -> float:
-    r"""Gap over pairs $i \le j$ as a ratio of sums, $\sum\|H^T\| / (\sum\|H^{GN}\| + 10^{-12})$.
-
-    Args:
-        r_t: (N, N).
-        r_gn: (N, N).
-
-    Returns:
-        One number.
-    """
+    r"""Gap over pairs $i \le j$ as a ratio of sums, $\sum\|H^T\| / (\sum\|H^{GN}\| + 10^{-12})$."""
     upper = np.triu_indices(len(r_t))
     return float(r_t[upper].sum() / (r_gn[upper].sum() + FLOOR))
 
 
 def negative_mass(matrix: Tensor) -> float:
     r"""$m^-(H) = \sum_{\lambda_i<0}|\lambda_i|$ of a symmetric matrix.
-
-    Args:
-        matrix: square.
-
-    Returns:
-        The mass.
 
     >>> negative_mass(torch.diag(torch.tensor([2.0, -1.0, -0.5])))
     1.5
@@ -156,54 +87,24 @@ def negative_mass(matrix: Tensor) -> float:
 
 
 def escape_vector(matrix: Tensor) -> tuple[float, Tensor]:
-    """The smallest eigenvalue of a symmetric matrix and its unit eigenvector.
-
-    Args:
-        matrix: square.
-
-    Returns:
-        Eigenvalue and eigenvector.
-    """
+    """The smallest eigenvalue of a symmetric matrix and its unit eigenvector."""
     values, vectors = torch.linalg.eigh((matrix + matrix.mT) / 2)
     return float(values[0]), vectors[:, 0]
 
 
 def symmetry_defect(h_vw: Tensor, h_wv: Tensor) -> float:
-    r"""$\|H_{v,w}-H_{w,v}^\top\|_F/\|H_{v,w}\|_F$; zero up to rounding for smooth nets.
-
-    Args:
-        h_vw: block (v, w).
-        h_wv: block (w, v).
-
-    Returns:
-        Relative.
-    """
+    r"""$\|H_{v,w}-H_{w,v}^\top\|_F/\|H_{v,w}\|_F$; zero up to rounding for smooth nets."""
     scale = torch.linalg.matrix_norm(h_vw).clamp_min(torch.finfo(h_vw.dtype).tiny)
     return float(torch.linalg.matrix_norm(h_vw - h_wv.mT) / scale)
 
 
 def symmetrised(h_vw: Tensor, h_wv: Tensor) -> Tensor:
-    r"""$\frac12(H_{v,w}+H_{w,v}^\top)$, for uses that need symmetry; it alters the spectrum at kinks.
-
-    Args:
-        h_vw: block (v, w).
-        h_wv: block (w, v).
-
-    Returns:
-        The mean.
-    """
+    r"""$\frac12(H_{v,w}+H_{w,v}^\top)$, for uses that need symmetry; it alters the spectrum at kinks."""
     return (h_vw + h_wv.mT) / 2
 
 
 def noise_floor(dtype: torch.dtype, depth: int = 1) -> float:
     """Below this a gap cannot be told from rounding: a few machine epsilons per layer.
-
-    Args:
-        dtype: of the computation.
-        depth: layers.
-
-    Returns:
-        Relative.
 
     >>> noise_floor(torch.float32) < 1e-6
     True

@@ -216,13 +216,6 @@ _TABLES = (
 def shortened(lines: Sequence[str], most: int = 30) -> list[str]:
     """At most ``most`` lines, the last of which says how many are missing.
 
-    Args:
-        lines: any.
-        most: that stay.
-
-    Returns:
-        The lines.
-
     >>> shortened(["a", "b", "c"], most=2)
     ['a', '… and 2 more']
     """
@@ -231,13 +224,6 @@ def shortened(lines: Sequence[str], most: int = 30) -> list[str]:
 
 def skipped_line(skipped: Mapping[str, str], most: int = 3) -> list[str]:
     """What was not measured, in a line; nothing when all was.
-
-    Args:
-        skipped: place → reason.
-        most: places that are named.
-
-    Returns:
-        One line or none.
 
     >>> skipped_line({"head": "frozen"})
     ['skipped: head (frozen)']

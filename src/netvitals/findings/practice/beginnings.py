@@ -30,13 +30,6 @@ def _at_the_start(table: Table, vital: str, metric: str) -> list[tuple[Curve, fl
 def is_embedding(table: Table, parameter: str) -> bool:
     """Whether a matrix is a table of rows to look up: such rows are not summed over. By its module where the run tells
     it, else by its name.
-
-    Args:
-        table: the curves of a run, whose metadata list its modules.
-        parameter: its dotted name.
-
-    Returns:
-        True where its rows are looked up.
     """
     if parameter in table.meta.get("embeddings", ()):
         return True
@@ -49,12 +42,6 @@ def gains(table: Table) -> list[tuple[str, float]]:
     """Spread of the entries of every matrix times the root of its inputs, at the start; one entry a name.
 
     Embeddings are left out: their rows are looked up, not summed.
-
-    Args:
-        table: the curves of a run.
-
-    Returns:
-        Name and gain of every matrix.
     """
     out = []
     for s, norm in _at_the_start(table, "gradients", "weight_norm"):
@@ -67,15 +54,7 @@ def gains(table: Table) -> list[tuple[str, float]]:
 
 
 def was_trained(table: Table, parameter: str) -> bool:
-    """Whether a matrix had, at the start, entries that no draw has: training makes tails.
-
-    Args:
-        table: the curves of a run.
-        parameter: name of the matrix.
-
-    Returns:
-        True where its largest entry was beyond any draw's.
-    """
+    """Whether a matrix had, at the start, entries that no draw has: training makes tails."""
     found = [table.get("drift", parameter, metric) for metric in ("min", "max", "weight_std")]
     if any(s is None or not len(s.values) for s in found):
         return False
@@ -97,14 +76,7 @@ def was_trained(table: Table, parameter: str) -> bool:
     also=("loss", "gradients"),
 )
 def too_large(context: Context) -> Iterator[Finding]:
-    """An untrained network that is sure of itself, and wrong; or weights far larger than any recipe draws.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """An untrained network that is sure of itself, and wrong; or weights far larger than any recipe draws."""
     table = context.table
     loss, cost = table.loss, cost_of_guessing(table)
     first = float(loss.values[0]) if loss is not None and len(loss.values) else float("nan")
@@ -163,14 +135,7 @@ def too_large(context: Context) -> Iterator[Finding]:
     also=("gradients",),
 )
 def too_small(context: Context) -> Iterator[Finding]:
-    """Weights far smaller than any recipe draws, so that the signal is gone after some layers.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """Weights far smaller than any recipe draws, so that the signal is gone after some layers."""
     table = context.table
     if not table.steps or table.steps[0] != 0:
         return
@@ -222,14 +187,7 @@ def _has_skips(table: Table) -> bool:
     refuted_by="weights that are of low rank on purpose",
 )
 def identical(context: Context) -> Iterator[Finding]:
-    """Layers whose units begin alike, and stay alike because they get the same gradients.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """Layers whose units begin alike, and stay alike because they get the same gradients."""
     table = context.table
     if not table.steps or table.steps[0] != 0:
         return
@@ -268,14 +226,7 @@ def identical(context: Context) -> Iterator[Finding]:
     also=("gradients",),
 )
 def unbalanced(context: Context) -> Iterator[Finding]:
-    """Neighbours of which one holds nearly all the squared weight before any training.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """Neighbours of which one holds nearly all the squared weight before any training."""
     table = context.table
     if not table.steps or table.steps[0] != 0:
         return

@@ -30,14 +30,7 @@ REPEATED = 4  # batches in a row that are equal
     refuted_by="a batch that is finite when looked at by hand",
 )
 def not_finite(context: Context) -> Iterator[Finding]:
-    """A batch that holds NaN or infinity.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """A batch that holds NaN or infinity."""
     for s in context.table.at("inputs", "max_abs", finite=False):
         broken = ~np.isfinite(s.values)
         if broken.any():
@@ -117,14 +110,7 @@ def _weights_at(table: Table, step: int) -> Evidence | None:
     "usual",
 )
 def unnormalised(context: Context) -> Iterator[Finding]:
-    """Inputs far larger than those that weights are drawn for.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """Inputs far larger than those that weights are drawn for."""
     table = context.table
     for s in table.at("inputs", "std"):
         mean = table.get("inputs", s.site, "mean")
@@ -166,14 +152,7 @@ def unnormalised(context: Context) -> Iterator[Finding]:
     refuted_by="batches that differ when looked at by hand",
 )
 def constant(context: Context) -> Iterator[Finding]:
-    """Batches whose examples are all alike.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """Batches whose examples are all alike."""
     for s in context.table.at("inputs", "varying", finite=False):
         v = np.nan_to_num(s.values, nan=0.0)
         seen = v < CONSTANT
@@ -211,14 +190,7 @@ def constant(context: Context) -> Iterator[Finding]:
     refuted_by="a full batch on purpose: then all batches are equal from the first step on",
 )
 def same_batch(context: Context) -> Iterator[Finding]:
-    """One batch again and again.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """One batch again and again."""
     if context.table.meta.get("probe"):
         return  # what is looked at is a fixed batch, not the loop's
     for s in context.table.at("inputs", "mark"):
@@ -260,14 +232,7 @@ def same_batch(context: Context) -> Iterator[Finding]:
     refuted_by="a change of the data that is wanted and stays",
 )
 def odd(context: Context) -> Iterator[Finding]:
-    """Single batches whose inputs are far larger than all others.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """Single batches whose inputs are far larger than all others."""
     for s in context.table.at("inputs", "std"):
         usual = float(np.median(s.finite)) if len(s.finite) else 0.0
         high = s.values > ODD * usual

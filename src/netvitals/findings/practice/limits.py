@@ -41,14 +41,7 @@ SWINGS, SWING, SWINGING = 20, 0.01, 0.2  # steps in a row, a rise that counts, s
     also=("loss",),
 )
 def clipping(context: Context) -> Iterator[Finding]:
-    """A gradient norm that is the same on every step, because it is always clipped.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """A gradient norm that is the same on every step, because it is always clipped."""
     table = context.table
     found = always_clipped(table)
     ratio, cost = typical_ratio(table), cost_of_guessing(table)
@@ -96,14 +89,7 @@ def clipping(context: Context) -> Iterator[Finding]:
     also=("drift", "preactivations"),
 )
 def shrink(context: Context) -> Iterator[Finding]:
-    """Weights or gains that decay takes away faster than gradients can hold them.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """Weights or gains that decay takes away faster than gradients can hold them."""
     table = context.table
     decay = max(
         (float(o.get("weight_decay", 0) or 0) for o in table.meta.get("optimizer") or () if isinstance(o, dict)),
@@ -177,12 +163,6 @@ def shrink(context: Context) -> Iterator[Finding]:
 def edge(context: Context) -> Iterator[Finding]:
     """A loss that swings from step to step though the batch is the same, or a sharpness beyond 2/lr: the learning rate
     times the largest curvature is near two.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
     """
     table, sharp = context.table, _sharpness(context.table)
     swing = _swing(table)

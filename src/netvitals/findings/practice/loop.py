@@ -29,14 +29,7 @@ UNIFORM = (1.60, 1.85)  # max |w| over the spread of a tensor as torch draws it 
     refuted_by="a call of zero_grad between two optimizer steps",
 )
 def carried(context: Context) -> Iterator[Finding]:
-    """Gradients of earlier steps that are still there when the backward pass begins.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """Gradients of earlier steps that are still there when the backward pass begins."""
     s = context.table.get("training", "model", "carried")
     if s is None or len(s.finite) < 3:
         return
@@ -73,14 +66,7 @@ def carried(context: Context) -> Iterator[Finding]:
     refuted_by="statistics that were trained before and are frozen on purpose",
 )
 def eval_mode(context: Context) -> Iterator[Finding]:
-    """Batch norms or dropouts that are switched to eval mode while parameters move.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """Batch norms or dropouts that are switched to eval mode while parameters move."""
     table = context.table
     shut, unused, drops = (
         table.get("training", "model", m) for m in ("eval_norms", "unused_statistics", "eval_dropouts")
@@ -122,14 +108,7 @@ def eval_mode(context: Context) -> Iterator[Finding]:
     refuted_by="another optimizer that steps these parameters",
 )
 def not_in_the_optimizer(context: Context) -> Iterator[Finding]:
-    """Parameters that get gradients and that no optimizer moves.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """Parameters that get gradients and that no optimizer moves."""
     table = context.table
     stated = table.meta.get("untrained")
     if not isinstance(stated, dict):
@@ -165,14 +144,7 @@ def not_in_the_optimizer(context: Context) -> Iterator[Finding]:
     refuted_by="a gradient at these parameters on some step",
 )
 def cut_off(context: Context) -> Iterator[Finding]:
-    """Layers that ran, are in the optimizer, and got no gradient on any measured step.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """Layers that ran, are in the optimizer, and got no gradient on any measured step."""
     table = context.table
     moved = table.at("gradients", "update_norm")
     graded = {s.site for s in table.at("gradients", "grad_norm", finite=False)}
@@ -215,14 +187,7 @@ def cut_off(context: Context) -> Iterator[Finding]:
     refuted_by="weights that were trained elsewhere, or random features that are wanted",
 )
 def frozen(context: Context) -> Iterator[Finding]:
-    """Frozen layers that still are as they were drawn.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """Frozen layers that still are as they were drawn."""
     table = context.table
     stated = table.meta.get("untrained")
     if not isinstance(stated, dict):

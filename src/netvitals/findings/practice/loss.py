@@ -33,14 +33,7 @@ TRAVELLED = 0.3  # length of all steps over the weights: who went that far and s
     refuted_by="a loss that is finite when the step is repeated",
 )
 def not_finite(context: Context) -> Iterator[Finding]:
-    """A loss that is NaN or infinite, and the first number of the model that broke.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """A loss that is NaN or infinite, and the first number of the model that broke."""
     loss = context.table.loss
     if loss is None or len(loss.finite) == len(loss.values):
         return
@@ -81,14 +74,7 @@ def not_finite(context: Context) -> Iterator[Finding]:
     also=("outputs",),
 )
 def plateau(context: Context) -> Iterator[Finding]:
-    """A loss that is flat where guessing is, or that stood still for long before it fell.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """A loss that is flat where guessing is, or that stood still for long before it fell."""
     table, loss = context.table, context.table.loss
     if loss is None or len(loss.finite) < READINGS or len(loss.finite) < len(loss.values):
         return
@@ -181,12 +167,6 @@ def _flat_since(loss: Curve, level: float) -> int:
 def at_chance(context: Context) -> Iterator[Finding]:
     """A network that moves and learns nothing: labels that do not go with the inputs, or a signal that does not
     pass.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
     """
     table, loss, cost, ratio = (
         context.table,
@@ -257,14 +237,7 @@ def _first_descent(loss: Curve) -> int | None:
 
 @rule("plateau ahead", "When will the loss leave its plateau?", "plateau", ("plateau", "escape"), optional=True)
 def plateau_ahead(context: Context) -> Iterator[Finding]:
-    """The plateau that a network begins with, as one look at it tells; runs have the forecasts that they stored.
-
-    Args:
-        context: the readings of a checkup.
-
-    Returns:
-        One finding where a forecast was made.
-    """
+    """The plateau that a network begins with, as one look at it tells; runs have the forecasts that they stored."""
     table = context.table
     found = {name: table.get("plateau", "model", name) for name in ("escape", "low", "high", "small_layers")}
     if table.meta.get("kind") != "checkup" or any(curve is None for curve in found.values()):

@@ -40,14 +40,7 @@ def _cross_entropy(table: Table) -> tuple[Curve, np.ndarray] | None:
     refuted_by="a loss that is meant to be maximised, as that of an adversary",
 )
 def sign(context: Context) -> Iterator[Finding]:
-    """A cross-entropy whose gradient points away from the labels.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """A cross-entropy whose gradient points away from the labels."""
     found = _cross_entropy(context.table)
     if found is None:
         return
@@ -86,14 +79,7 @@ def sign(context: Context) -> Iterator[Finding]:
     refuted_by="outputs that do not sum to one, or a loss without a softmax of its own",
 )
 def double_softmax(context: Context) -> Iterator[Finding]:
-    """Probabilities given to a loss that takes logits.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """Probabilities given to a loss that takes logits."""
     table = context.table
     found = _cross_entropy(table)
     if found is None:
@@ -145,14 +131,7 @@ def double_softmax(context: Context) -> Iterator[Finding]:
     refuted_by="a sum that is wanted, with a learning rate that was chosen for it",
 )
 def reduction(context: Context) -> Iterator[Finding]:
-    """A cross-entropy that is summed: the learning rate is as many times too high as there are rows.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """A cross-entropy that is summed: the learning rate is as many times too high as there are rows."""
     table = context.table
     found = _cross_entropy(table)
     if found is None:
@@ -195,14 +174,7 @@ def reduction(context: Context) -> Iterator[Finding]:
     also=("training",),
 )
 def accumulation(context: Context) -> Iterator[Finding]:
-    """Several micro-batches a step, each with its whole loss.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """Several micro-batches a step, each with its whole loss."""
     table = context.table
     found, passes = _cross_entropy(table), table.get("training", "model", "passes")
     if found is None or passes is None:

@@ -32,14 +32,7 @@ RUNAWAY = 1e3  # times the first readings
     also=("gradients",),
 )
 def underflow(context: Context) -> Iterator[Finding]:
-    """Gradients that are whole numbers of one smallest step, and zero below it.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """Gradients that are whole numbers of one smallest step, and zero below it."""
     table = context.table
     yield from _all_lost(table)
     hits, seen, gone = [], 0, 0
@@ -111,14 +104,7 @@ def _all_lost(table: Table) -> Iterator[Finding]:
     also=("training",),
 )
 def overflow(context: Context) -> Iterator[Finding]:
-    """Gradients that are infinite or NaN while the loss is finite.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """Gradients that are infinite or NaN while the loss is finite."""
     table = context.table
     whole, loss = table.get("gradients", "model", "grad_norm"), table.loss
     if whole is None or loss is None or np.isfinite(whole.values).all():

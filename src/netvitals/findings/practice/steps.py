@@ -121,14 +121,7 @@ def relapses(loss: Curve | None) -> tuple[int, float, float] | None:
     also=("loss", "stream"),
 )
 def too_high(context: Context) -> Iterator[Finding]:
-    """Steps that throw away what the network is, at the start or until the loss climbs.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """Steps that throw away what the network is, at the start or until the loss climbs."""
     table = context.table
     ratio = typical_ratio(table)
     if ratio is None or not len(ratio.finite):
@@ -228,14 +221,7 @@ def _recovers(loss: Curve | None) -> bool:
     also=("loss", "outputs"),
 )
 def too_low(context: Context) -> Iterator[Finding]:
-    """Steps so short that an untrained network stays as it was drawn.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """Steps so short that an untrained network stays as it was drawn."""
     table = context.table
     ratio, loss, cost = typical_ratio(table), table.loss, cost_of_guessing(table)
     if ratio is None or loss is None or cost is None or len(ratio.finite) < READINGS:
@@ -291,14 +277,7 @@ def too_low(context: Context) -> Iterator[Finding]:
     also=("loss",),
 )
 def at_zero(context: Context) -> Iterator[Finding]:
-    """Gradients, and no steps.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """Gradients, and no steps."""
     table = context.table
     ratio, grads = typical_ratio(table), table.get("gradients", "model", "grad_norm")
     if ratio is None or grads is None or len(ratio.finite) < READINGS:

@@ -31,14 +31,7 @@ BEFORE = 15  # so many of them
     refuted_by="data of another kind on these steps, for which the loss is higher",
 )
 def spike(context: Context) -> Iterator[Finding]:
-    """A loss that jumped far above what it was and came back.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """A loss that jumped far above what it was and came back."""
     loss = context.table.loss
     if loss is None or len(loss.finite) < 2 * READINGS or len(loss.finite) < len(loss.values):
         return
@@ -96,14 +89,7 @@ def _begun(table: Table, loss: Curve) -> float:
     also=("loss",),
 )
 def overfitting(context: Context) -> Iterator[Finding]:
-    """Held-out loss that rises while training loss falls. Held-out data are the probe of the watch.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """Held-out loss that rises while training loss falls. Held-out data are the probe of the watch."""
     table = context.table
     held, loss = table.get("loss", "model", "held"), table.loss
     if held is None or loss is None or len(held.finite) < 10 or len(held.finite) < len(held.values):
@@ -152,14 +138,7 @@ def overfitting(context: Context) -> Iterator[Finding]:
     refuted_by="data that became harder",
 )
 def rises(context: Context) -> Iterator[Finding]:
-    """A loss that ends well above its lowest.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """A loss that ends well above its lowest."""
     loss = context.table.loss
     if loss is None or len(loss.finite) < READINGS or len(loss.finite) < len(loss.values):
         return

@@ -44,14 +44,7 @@ def _first_spreads(table: Table) -> list[tuple[Curve, float]]:
     refuted_by="a skip or a norm on the way that was not seen",
 )
 def vanishes(context: Context) -> Iterator[Finding]:
-    """Inputs that vary less and less with depth, before any training.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """Inputs that vary less and less with depth, before any training."""
     found = _first_spreads(context.table)
     if len(found) < LEAST or context.table.steps[0] != 0:
         return
@@ -101,14 +94,7 @@ def _is_cut(table: Table, found: list[tuple[Curve, float]]) -> bool:
     also=("outputs",),
 )
 def explodes(context: Context) -> Iterator[Finding]:
-    """Inputs that grow from layer to layer, before any training.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """Inputs that grow from layer to layer, before any training."""
     found = _first_spreads(context.table)
     if len(found) < LEAST or context.table.steps[0] != 0:
         return
@@ -149,14 +135,7 @@ def explodes(context: Context) -> Iterator[Finding]:
     refuted_by="embeddings that began near zero and a stream that is no larger than others in the end",
 )
 def grows(context: Context) -> Iterator[Finding]:
-    """A residual stream that grows over the steps, or from block to block.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """A residual stream that grows over the steps, or from block to block."""
     table = context.table
     hits = []
     for s in table.at("stream", "norm"):
@@ -223,14 +202,7 @@ def _with_depth(table: Table) -> Iterator[Finding]:
     refuted_by="tokens that are told apart well by what is left",
 )
 def anisotropic(context: Context) -> Iterator[Finding]:
-    """Embeddings that all point one way.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """Embeddings that all point one way."""
     table = context.table
     known = [*(table.meta.get("shapes") or {}), *(f"embed {n}" for n in table.meta.get("embeddings") or ())]
     tokens = any("embed" in n or ".wte" in n for n in known)

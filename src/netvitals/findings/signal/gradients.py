@@ -32,14 +32,7 @@ RATIO = (1e-5, 1e-1)  # update length against weight length
     refuted_by="weights that reach a low loss all the same",
 )
 def vanishing(context: Context) -> Iterator[Finding]:
-    """Weights without any gradient, and weights whose gradient is tiny beside the largest.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """Weights without any gradient, and weights whose gradient is tiny beside the largest."""
     table = context.table
     weights = _weights(table, "grad_norm")
     # an expert without tokens has no gradient on that step: rules of experts speak of it
@@ -103,14 +96,7 @@ def vanishing(context: Context) -> Iterator[Finding]:
     refuted_by="a loss that falls undisturbed",
 )
 def exploding(context: Context) -> Iterator[Finding]:
-    """A gradient norm that is not finite, that grew over the run, or that burst once.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """A gradient norm that is not finite, that grew over the run, or that burst once."""
     whole = context.table.get("gradients", "model", "grad_norm")
     if whole is None or len(whole.values) < 3:
         return
@@ -188,14 +174,7 @@ def exploding(context: Context) -> Iterator[Finding]:
     refuted_by="tensors that are meant to move so",
 )
 def update_ratio(context: Context) -> Iterator[Finding]:
-    """Steps that are too long or too short for the weights they move.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """Steps that are too long or too short for the weights they move."""
     table = context.table
     weights = _weights(table, "update_ratio")
     long = [hit(s, "warning", s.end, beyond=RATIO[1]) for s in weights if s.end > RATIO[1] and len(s.finite) > 1]

@@ -31,14 +31,7 @@ ALONE = 0.9
     refuted_by="the same shift at a tenth of the learning rate",
 )
 def growth(context: Context) -> Iterator[Finding]:
-    """Neighbouring layers of which one takes over the squared weight that they share.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """Neighbouring layers of which one takes over the squared weight that they share."""
     hits = []
     for s in context.table.at("imbalance", "relative"):
         shift = abs(s.end) - abs(s.start)

@@ -41,14 +41,7 @@ LEAST = 3  # readings in a row without a token, so that one odd batch is no find
     refuted_by="scores that a cap in the model bounds",
 )
 def explosion(context: Context) -> Iterator[Finding]:
-    """Scores so large that low precision cannot tell the keys apart.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """Scores so large that low precision cannot tell the keys apart."""
     hits = []
     for s in context.table.at("attention", "max_logit"):
         usual = float(np.median(s.finite[: max(1, len(s.finite) // 4)]))
@@ -81,14 +74,7 @@ def explosion(context: Context) -> Iterator[Finding]:
     refuted_by="heads that look at one key because the task asks for it (a copy, a look-up)",
 )
 def collapse(context: Context) -> Iterator[Finding]:
-    """Blocks of which most heads put all their weight on a single key that is not the first.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """Blocks of which most heads put all their weight on a single key that is not the first."""
     table, hits = context.table, []
     for s in table.at("attention", "entropy"):
         entropy, first = (table.array("attention", s.site, metric) for metric in ("entropy", "first_token"))
@@ -127,14 +113,7 @@ def collapse(context: Context) -> Iterator[Finding]:
     refuted_by="tokens for it on other batches",
 )
 def dead(context: Context) -> Iterator[Finding]:
-    """Mixtures of which some experts get no token on reading after reading.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """Mixtures of which some experts get no token on reading after reading."""
     hits = []
     for s in context.table.at("experts", "unused"):
         lasting = float(s.finite[-LEAST:].min()) if len(s.finite) >= LEAST else 0.0
@@ -168,14 +147,7 @@ def dead(context: Context) -> Iterator[Finding]:
     refuted_by="data of one kind, for which these experts are right",
 )
 def hot(context: Context) -> Iterator[Finding]:
-    """Mixtures in which a few experts get most tokens.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """Mixtures in which a few experts get most tokens."""
     hits = []
     for s in context.table.at("experts", "hot"):
         effective, share = (

@@ -24,14 +24,7 @@ FEW = 0.3  # of the smaller side
     refuted_by="a task that needs no more directions than are left",
 )
 def collapse(context: Context) -> Iterator[Finding]:
-    """Weight matrices that have lost most of the directions they began with.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """Weight matrices that have lost most of the directions they began with."""
     table, hits = context.table, []
     for s in table.at("rank", "entropy"):
         shape = table.shape(s.site)

@@ -26,14 +26,7 @@ ORBIT = 0.1
     optional=True,
 )
 def stream_floor(context: Context) -> Iterator[Finding]:
-    """Blocks after which the weakest active direction of the residual stream is all but gone.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """Blocks after which the weakest active direction of the residual stream is all but gone."""
     hits = [hit(s, "warning", 1 / max(s.end, 1e-12)) for s in context.table.at("stream_floor", "ratio") if s.end < LOST]
     yield from together(
         hits,
@@ -58,14 +51,7 @@ def stream_floor(context: Context) -> Iterator[Finding]:
     optional=True,
 )
 def task_expansion(context: Context) -> Iterator[Finding]:
-    """Layers whose gradient spectrum jumped, as it does when the task grows.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """Layers whose gradient spectrum jumped, as it does when the task grows."""
     from netvitals.singular import condition_jumps
 
     hits = []
@@ -105,14 +91,7 @@ def task_expansion(context: Context) -> Iterator[Finding]:
     optional=True,
 )
 def compression(context: Context) -> Iterator[Finding]:
-    """Layers whose weakest gradient direction rises (accumulation) or falls (compression).
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """Layers whose weakest gradient direction rises (accumulation) or falls (compression)."""
     from netvitals.singular import phase
 
     named: dict[str, list[Hit]] = {"accumulation": [], "compression": []}
@@ -149,14 +128,7 @@ def compression(context: Context) -> Iterator[Finding]:
     optional=True,
 )
 def order_change(context: Context) -> Iterator[Finding]:
-    """The last change of the order of the nearest singular direction.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """The last change of the order of the nearest singular direction."""
     from netvitals.singular import change_points
 
     for s in context.table.at("orders", "order", pooled=True):
@@ -184,14 +156,7 @@ def order_change(context: Context) -> Iterator[Finding]:
     optional=True,
 )
 def gauge_drift(context: Context) -> Iterator[Finding]:
-    """Movement along directions that leave the loss as it is.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """Movement along directions that leave the loss as it is."""
     hits = [
         hit(s, "info", s.end, change=True) for s in context.table.at("gauge_charges", "orbit_moved") if s.end > ORBIT
     ]

@@ -29,14 +29,7 @@ OUTPUT = ("output link", "soft-cap", "router", "attention weight")  # roles that
     refuted_by="a spike that clipping changes nothing at",
 )
 def spike_findings(context: Context) -> Iterator[Finding]:
-    """Activations far above the mean of their layer: where, in which channel, and where to clip.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """Activations far above the mean of their layer: where, in which channel, and where to clip."""
     table = context.table
     hits = []
     for s in table.at("spikes", "max_over_mean"):

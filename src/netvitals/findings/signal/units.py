@@ -33,28 +33,13 @@ FLAT_BOTH_ENDS = ("sigmoid", "tanh", "softsign", "hardtanh", "erf")
 
 
 def flat_at_both_ends(table: Table, site: str) -> bool:
-    """Whether the activation at a site saturates on both sides, by its operation's name.
-
-    Args:
-        table: the curves of a run.
-        site: name of an activation.
-
-    Returns:
-        True for sigmoid, tanh and their kin.
-    """
+    """Whether the activation at a site saturates on both sides, by its operation's name."""
     return any(word in table.op(site).lower() for word in FLAT_BOTH_ENDS) and "shrink" not in table.op(site).lower()
 
 
 def leaks(context: Context, site: str) -> bool:
     """Whether the activation at a site has a slope on both sides however far out, as a leaky ReLU has: its units get a
     gradient on either side, and none of them is ever dead.
-
-    Args:
-        context: the curves of the run, and its activations.
-        site: name of an activation.
-
-    Returns:
-        True where the function is known and both slopes are there.
     """
     import torch
 
@@ -81,14 +66,7 @@ def leaks(context: Context, site: str) -> bool:
     also=("sparsity",),
 )
 def dead_units(context: Context) -> Iterator[Finding]:
-    """Units whose gates were shut on the whole batch, and units that are nearly so.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """Units whose gates were shut on the whole batch, and units that are nearly so."""
     table, metric = context.table, theta_of(context.table)
     dead, dying = [], []
     known = any((v, m) == ("gates", metric) for v, _, m in table.arrays)
@@ -166,14 +144,7 @@ def _dated(found: Hit, course: Curve) -> Hit:
     refuted_by="a gate that is meant to be shut or open for good",
 )
 def saturation(context: Context) -> Iterator[Finding]:
-    """Hidden sigmoids and tanhs whose inputs lie where they are flat.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """Hidden sigmoids and tanhs whose inputs lie where they are flat."""
     table, metric = context.table, theta_of(context.table)
     hits = []
     for s in table.units("gates", metric):
@@ -211,14 +182,7 @@ def saturation(context: Context) -> Iterator[Finding]:
     refuted_by="a mean of the inputs that has not moved",
 )
 def density_falls(context: Context) -> Iterator[Finding]:
-    """Layers whose gate density fell further than a shrinking variance explains, and layers with hardly a gate open.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """Layers whose gate density fell further than a shrinking variance explains, and layers with hardly a gate open."""
     shut, hits = [], []
     table = context.table
     for s in table.units("gates", theta_of(table)):

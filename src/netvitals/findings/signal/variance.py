@@ -26,14 +26,7 @@ CONSTANT = 1e-3  # a σ so small leaves a constant, whatever it was at the start
     refuted_by="gates that carry on at the same density",
 )
 def collapse(context: Context) -> Iterator[Finding]:
-    """Activations whose inputs hardly vary, and those whose σ fell far below its start.
-
-    Args:
-        context: the curves of the run, its activations and what was found so far.
-
-    Returns:
-        Findings; none where the readings do not show it.
-    """
+    """Activations whose inputs hardly vary, and those whose σ fell far below its start."""
     still, hits = [], []
     for s in context.table.units("preactivations", "sigma"):
         ratio = s.end / s.start if s.start else float("nan")

@@ -33,18 +33,7 @@ Source = Numbers | RunNumbers
 
 
 def head(source: Source, findings: Findings, *, title: str, status: str, original: Any = None) -> dict[str, Any]:
-    """Everything a run's page says in words, and what there is to draw.
-
-    Args:
-        source: the numbers.
-        findings: what was found.
-        title: the headline.
-        status: how the run stands.
-        original: the run itself, for pictures that need its first arrays.
-
-    Returns:
-        Plain values.
-    """
+    """Everything a run's page says in words, and what there is to draw."""
     readings = source.table
     kind = "run" if _last_step(readings) != _first_step(readings) else "checkup"
     loss = readings.loss if kind == "run" else None
@@ -78,18 +67,7 @@ def head(source: Source, findings: Findings, *, title: str, status: str, origina
 
 
 def metric(source: Source, vital: str, name: str, start: int | None = None, stop: int | None = None) -> dict[str, Any]:
-    """One metric at every site that has it, in columns of steps.
-
-    Args:
-        source: the numbers.
-        vital: name of the vital sign.
-        name: of the metric.
-        start: the first step wanted; left out, the first there is.
-        stop: the last step wanted.
-
-    Returns:
-        Plain values; ``sites`` are in order of depth.
-    """
+    """One metric at every site that has it, in columns of steps."""
     keys = [k for k in source.table.series if k[0] == vital and k[2] == name]
     if not keys:
         raise LookupError(f"the run has no {vital}/{name}")
@@ -97,17 +75,7 @@ def metric(source: Source, vital: str, name: str, start: int | None = None, stop
 
 
 def site(source: Source, name: str, start: int | None = None, stop: int | None = None) -> dict[str, Any]:
-    """All metrics of one site, and its arrays.
-
-    Args:
-        source: the numbers.
-        name: of the site.
-        start: the first step wanted.
-        stop: the last step wanted.
-
-    Returns:
-        Plain values; ``metrics`` has (vital, metric) of each row.
-    """
+    """All metrics of one site, and its arrays."""
     keys = sorted((k for k in source.table.series if k[1] == name), key=lambda k: rank(k[0]))
     arrays = [a for (_, where, _), a in source.table.arrays.items() if where == name]
     if not keys and not arrays:

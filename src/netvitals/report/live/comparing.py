@@ -21,12 +21,6 @@ IGNORED = frozenset(
 def settings(metas: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
     """What differs between the metadata of runs.
 
-    Args:
-        metas: metadata by run.
-
-    Returns:
-        One entry a setting that differs: its name and its value in each run, as text.
-
     >>> settings({"a": {"lr": 0.1, "model": "MLP"}, "b": {"lr": 0.3, "model": "MLP"}})
     [{'name': 'lr', 'values': {'a': '0.1', 'b': '0.3'}}]
     """
@@ -46,13 +40,6 @@ def separated(one: Table, other: Table) -> list[dict[str, Any]]:
     Two readings differ when they lie further apart than ``APART`` times the usual change from one reading to the next
     in either run; a series has separated at the first of ``STAYS`` such steps in a row. The runs may have been measured
     on different steps: only common ones count.
-
-    Args:
-        one: readings of the first run.
-        other: of the second.
-
-    Returns:
-        One entry a metric: vital sign, metric, the site that separated first, the step, and both values there.
     """
     first: dict[tuple[str, str], dict[str, Any]] = {}
     for key, a in one.series.items():
@@ -89,17 +76,7 @@ def separated(one: Table, other: Table) -> list[dict[str, Any]]:
 
 
 def difference(one: Any, other: Any, vital: str, metric: str) -> dict[str, Any]:
-    """A metric of the first run minus that of the second, at the sites and on the steps that both have.
-
-    Args:
-        one: numbers of the first run.
-        other: of the second.
-        vital: name of the vital sign.
-        metric: of the metric.
-
-    Returns:
-        As :func:`netvitals.report.live.answers.metric`; a reading of the second run counts until its next.
-    """
+    """A metric of the first run minus that of the second, at the sites and on the steps that both have."""
     keys = [k for k in one.table.series if (k[0], k[2]) == (vital, metric) and k in other.table.series]
     if not keys:
         raise LookupError(f"no site has {vital}/{metric} in both runs")
@@ -121,14 +98,7 @@ def difference(one: Any, other: Any, vital: str, metric: str) -> dict[str, Any]:
 
 
 def common_metrics(tables: Sequence[Table]) -> list[dict[str, Any]]:
-    """The metrics that every run has, with their vital sign, whether of the whole model, and at how many sites.
-
-    Args:
-        tables: readings of each run.
-
-    Returns:
-        Plain values, in the order of the first run.
-    """
+    """The metrics that every run has, with their vital sign, whether of the whole model, and at how many sites."""
     shared = set.intersection(*(set(t.series) for t in tables)) if tables else set()
     count: dict[tuple[str, str], list[str]] = {}
     for key in tables[0].series if tables else ():

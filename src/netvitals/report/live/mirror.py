@@ -17,12 +17,7 @@ EVERY_S = 5.0  # between looks at the place
 
 
 class Mirror:
-    """A local copy of the runs below an address that fsspec understands: ``s3://…``, ``gs://…``, ``ssh://…``.
-
-    Args:
-        address: of a folder.
-        every: seconds between looks.
-    """
+    """A local copy of the runs below an address that fsspec understands: ``s3://…``, ``gs://…``, ``ssh://…``."""
 
     def __init__(self, address: str, every: float = EVERY_S) -> None:
         from fsspec.core import url_to_fs

@@ -22,9 +22,6 @@ ZOOMED = 3_000_000  # readings that one zoomed picture may read
 class Numbers:
     """Series of a table, ready to be drawn at any width.
 
-    Args:
-        readings: what was measured.
-
     >>> from netvitals.findings import table; from netvitals.capture import Reading
     >>> numbers = Numbers(table([Reading(i, "v", "a", "m", float(i)) for i in range(3)]))
     >>> numbers.read([("v", "a", "m")]).mean.tolist()
@@ -58,9 +55,6 @@ class RunNumbers:
 
     A look costs what has come since the last one. ``table`` is thinned: of each series the last reading of each
     column, whole as long as the run has fewer measured steps than columns.
-
-    Args:
-        path: the run.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:

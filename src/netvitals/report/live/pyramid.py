@@ -26,9 +26,6 @@ class Pyramid:
     When the steps no longer fit, two columns become one. To add a reading costs the same however long the run is, and
     a spike never disappears: it stays the largest of its column.
 
-    Args:
-        columns: at most; left out, as many as the first readings leave room for.
-
     >>> pyramid = Pyramid(columns=4)
     >>> pyramid.add(np.arange(8), np.zeros(8, int), np.array([1.0, 1, 1, 9, 1, 1, 1, 1]))
     >>> read = pyramid.read([0])

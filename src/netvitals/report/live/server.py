@@ -33,16 +33,7 @@ __all__ = ["create_app", "runs_below"]
 def create_app(
     folder: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], token: str | None = None, *, judge: bool = True
 ) -> Any:
-    """The ASGI application. Needs the extra ``serve``.
-
-    Args:
-        folder: of runs, or of one; or several folders.
-        token: the secret that a request must know; made anew if left out.
-        judge: judge the runs of the list in the background, so that it shows their gravest finding.
-
-    Returns:
-        The guarded application; its ``token`` belongs into the address that is printed.
-    """
+    """The ASGI application. Needs the extra ``serve``."""
     try:
         from starlette.applications import Starlette
         from starlette.requests import Request

@@ -27,12 +27,6 @@ def runs_below(folder: str | os.PathLike[str]) -> list[str]:
     """Names of the runs below ``folder``, the latest first; a run's own folder counts as one run named ``.``.
 
     A link that leads out of the folder is no run of it.
-
-    Args:
-        folder: where to look, as deep as it goes.
-
-    Returns:
-        Paths relative to ``folder``.
     """
     root = Path(folder)
     if not root.exists():
@@ -50,14 +44,7 @@ def runs_below(folder: str | os.PathLike[str]) -> list[str]:
 
 
 def shown_name(name: str) -> str:
-    """A name as text can hold it: bytes that are no text are written out.
-
-    Args:
-        name: of a run, as the file system has it.
-
-    Returns:
-        Text.
-    """
+    """A name as text can hold it: bytes that are no text are written out."""
     return name.encode("utf-8", "backslashreplace").decode()
 
 
@@ -98,12 +85,7 @@ class OpenRun:
 
 
 class Shelf:
-    """Runs below one or several folders.
-
-    Args:
-        folders: where to look, also addresses such as ``s3://bucket/runs``; the names of runs in the second and later
-            ones begin with the folder's name.
-    """
+    """Runs below one or several folders."""
 
     def __init__(self, folders: Iterable[str | os.PathLike[str]]) -> None:
         folders = list(folders)

@@ -28,12 +28,6 @@ Metric = Literal["normalized", "uniform"]
 class ScalarChain:
     r"""The chain for one activation, width and teacher strength; Gaussian means by Gauss–Hermite quadrature.
 
-    Args:
-        f: activation, by name or callable; used in student and teacher.
-        width: hidden width $N$ of the network that the chain stands for.
-        beta: teacher strength $\beta_1$ in $y = \beta_1\sigma(g)$.
-        nodes: quadrature nodes; 128 give Gaussian means of tanh to 1e-14.
-
     >>> chain = ScalarChain("tanh", width=64)
     >>> round(float(chain.loss(torch.tensor([0.03, 0.05, 0.07, 0.09]))), 6)
     0.197101

@@ -41,15 +41,7 @@ class OffBlock(Result):
 
 
 def off_block(chain: BlockChain, theta: Tensor) -> OffBlock:
-    """Compare the printed closures with the exact velocities at a block-aligned state.
-
-    Args:
-        chain: several modes that share layers.
-        theta: state, flat, with blocks only on the diagonal.
-
-    Returns:
-        Velocities off the blocks, exact and as the closures have them.
-    """
+    """Compare the printed closures with the exact velocities at a block-aligned state."""
     from netvitals.activations import constants
 
     k, depth = chain.modes, chain.depth
@@ -69,15 +61,7 @@ def off_block(chain: BlockChain, theta: Tensor) -> OffBlock:
 
 
 def coupling_coefficients(chain: BlockChain, u: Tensor) -> tuple[Tensor, Tensor]:
-    r"""$\alpha_{kk'}=\frac{\alpha^2}KE[\sigma'(U_{k'}z)^2]$, $\beta_{kk'}=\frac{a_q\alpha}KE[z^q\sigma'(U_{k'}z)]$.
-
-    Args:
-        chain: several modes that share layers.
-        u: (K,), scale of each mode's first layer.
-
-    Returns:
-        α and β, each (K, K).
-    """
+    r"""$\alpha_{kk'}=\frac{\alpha^2}KE[\sigma'(U_{k'}z)^2]$, $\beta_{kk'}=\frac{a_q\alpha}KE[z^q\sigma'(U_{k'}z)]$."""
     from netvitals.activations import constants, gauss_hermite
 
     c = constants(chain.f)
@@ -89,15 +73,7 @@ def coupling_coefficients(chain: BlockChain, u: Tensor) -> tuple[Tensor, Tensor]
 
 
 def quasi_steady(chain: BlockChain, u: Tensor) -> Tensor:
-    r"""$C^*_{kk'}=(\beta_{kk'}/\alpha_{kk'})U_{k'}^{q-1}$, as printed.
-
-    Args:
-        chain: several modes that share layers.
-        u: (K,), scale of each mode's first layer.
-
-    Returns:
-        The couplings at rest, (K, K).
-    """
+    r"""$C^*_{kk'}=(\beta_{kk'}/\alpha_{kk'})U_{k'}^{q-1}$, as printed."""
     from netvitals.activations import constants
 
     alpha, beta = coupling_coefficients(chain, u)
@@ -105,16 +81,7 @@ def quasi_steady(chain: BlockChain, u: Tensor) -> Tensor:
 
 
 def duhamel(t: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    r"""$C(t)=e^{-\int a}\int e^{\int a}b\,ds$ (eq. 63) on a time grid, by the trapezoidal rule.
-
-    Args:
-        t: rising times.
-        a: damping at these times.
-        b: drive at these times.
-
-    Returns:
-        C at these times, 0 at the first.
-    """
+    r"""$C(t)=e^{-\int a}\int e^{\int a}b\,ds$ (eq. 63) on a time grid, by the trapezoidal rule."""
     step = np.diff(t)
     grown = np.concatenate([[0.0], np.cumsum(0.5 * (a[1:] + a[:-1]) * step)])
     inner = b * np.exp(grown)
@@ -126,13 +93,6 @@ def rotation_coefficients(chain: BlockChain, theta: Tensor) -> tuple[Tensor, Ten
 
     $\mu_{k,m}=E[z^2\sigma'(U_kz)\sigma(U_mz)]+U_mE[\sigma'(U_kz)\sigma'(U_mz)]$,
     $\bar D_k=\alpha^{L-2}\prod_{\ell\ge2}X_{\ell,k}$.
-
-    Args:
-        chain: several modes that share layers.
-        theta: state, flat.
-
-    Returns:
-        Damping (K,) and drive (K, K).
     """
     from netvitals.activations import constants, gauss_hermite
 

@@ -17,14 +17,7 @@ from netvitals.capture.result import Result
 
 
 def resolve(f: str | Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """An activation by its registered name, or the callable itself.
-
-    Args:
-        f: a registered name or a callable.
-
-    Returns:
-        The callable.
-    """
+    """An activation by its registered name, or the callable itself."""
     if isinstance(f, str):
         from netvitals.activations import get
 

@@ -140,15 +140,6 @@ def leading(x0: np.ndarray, k: float, threshold: float, layer: int = 0) -> float
     r"""$\int dY/(2K\sqrt{Y\prod_{\ell\ge2}(Y+D_\ell)})$ from $X_1(0)^2$ to $\theta^2$ (eq. 10).
 
     Evaluated along $w=X_m$ of the smallest layer, $w = w_0e^u$, where the integrand is smooth.
-
-    Args:
-        x0: scales of the layers at the start.
-        k: drive.
-        threshold: scale θ of escape.
-        layer: whose scale is compared with the threshold.
-
-    Returns:
-        Time in the clock t.
     """
     from scipy.integrate import quad
 
@@ -165,17 +156,7 @@ def leading(x0: np.ndarray, k: float, threshold: float, layer: int = 0) -> float
 
 
 def balanced(eps: float, depth: int, k: float, threshold: float = 1.0) -> float:
-    r"""$\ln(\theta/\varepsilon)/K$ for two layers, $(\varepsilon^{2-L}-\theta^{2-L})/((L-2)K)$ for more (eq. 11).
-
-    Args:
-        eps: common scale of all layers.
-        depth: number of layers.
-        k: drive.
-        threshold: scale θ of escape.
-
-    Returns:
-        Time in the clock t.
-    """
+    r"""$\ln(\theta/\varepsilon)/K$ for two layers, $(\varepsilon^{2-L}-\theta^{2-L})/((L-2)K)$ for more (eq. 11)."""
     if depth == 2:
         return math.log(threshold / eps) / k
     return (eps ** (2 - depth) - threshold ** (2 - depth)) / ((depth - 2) * k)
@@ -187,14 +168,6 @@ def next_to_leading(eps: float, d: Drive, threshold: float) -> float:
     $L>q+1$: relative correction $\varepsilon^{q-1}\lambda'(L-2)[\frac{q-1}{(q+1)L}-\frac{2q}{(q+1)(L-1-q)}]$.
     $L=q+1$: the correction is $-\frac{\lambda}{K}\ln(\theta/\varepsilon)$ (the paper prints a plus, erratum E3).
     $L<q+1$: the correction is $O(\varepsilon^{L-2})$, from the end of the flight (erratum E7); leading order then.
-
-    Args:
-        eps: common scale of all layers.
-        d: constants of the activation.
-        threshold: scale θ of escape.
-
-    Returns:
-        Time in the clock t.
     """
     t, depth = balanced(eps, d.depth, d.k, threshold), d.depth
     if math.isinf(d.q) or depth < d.q + 1:
@@ -210,15 +183,6 @@ def resummed(eps: float, d: Drive, threshold: float, *, lam: float | None = None
 
     $U_*$ is the smaller of θ and the end of validity, $|\lambda|U_*^{q-1}=1/4$. ``lam`` replaces the corrected
     $\lambda=\frac{2q}{q+1}\lambda'$, for example by the paper's $\lambda'$ (erratum E3).
-
-    Args:
-        eps: common scale of all layers.
-        d: constants of the activation.
-        threshold: scale θ of escape.
-        lam: replaces the coefficient λ of ``d``.
-
-    Returns:
-        Time in the clock t.
     """
     from scipy.integrate import quad
 
@@ -250,17 +214,6 @@ def critical(
 
     $K_{\rm eff}$ includes the layers that are not small, wherever the small ones sit (erratum E14). For r = 1 the law
     says only O(1); the leading quadrature with the positional drive is returned.
-
-    Args:
-        x0: scales of the layers at the start.
-        f: the activation, or its name.
-        width: units of a hidden layer.
-        beta: strength of the teacher.
-        threshold: scale θ of escape.
-        layer: whose scale is compared with it, where r = 1.
-
-    Returns:
-        Time in the clock t.
     """
     neck = bottleneck(x0)
     if neck.r == 0:
@@ -297,13 +250,6 @@ def _regime(d: Drive, method: str) -> str:
 
 def regime(x0: Sequence[float] | np.ndarray, f: str | Callable[[Tensor], Tensor]) -> str:
     """Which formula to use for these scales: the name of a method and why.
-
-    Args:
-        x0: scales of the layers at the start.
-        f: the activation, or its name.
-
-    Returns:
-        ``method: reason``.
 
     >>> regime([0.01] * 6, "tanh")
     'nlo: balanced scales, L = 6 > q + 1 = 4'

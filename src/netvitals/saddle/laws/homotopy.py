@@ -70,22 +70,7 @@ def attribute(
     t_max: float = 1e6,
     rtol: float = 1e-9,
 ) -> Attribution:
-    """Attribute the change of a hitting time from flow f0 to flow f1.
-
-    Args:
-        f0: velocity of the simple model, state (dim,) → (dim,), differentiable by autograd.
-        f1: velocity of the full model, of the same form.
-        x0: common initial state.
-        coordinate: index of the coordinate that has to reach ``threshold``.
-        threshold: value of the coordinate at which time stops.
-        nodes: Gauss–Legendre nodes in ν (2 in the paper).
-        channels: named boolean masks over coordinates, for the table of contributions.
-        t_max: give up after this time.
-        rtol: relative local error of the integrations.
-
-    Returns:
-        The estimate of T(1) − T(0), its parts by channel, and both hitting times.
-    """
+    """Attribute the change of a hitting time from flow f0 to flow f1."""
     x, w = np.polynomial.legendre.leggauss(nodes)
     slices = tuple(
         homotopy_slice(f0, f1, x0, coordinate, threshold, float(0.5 + 0.5 * u), t_max=t_max, rtol=rtol) for u in x
@@ -114,21 +99,7 @@ def hitting_time(
     t_max: float = 1e6,
     rtol: float = 1e-9,
 ) -> float:
-    """T(ν).
-
-    Args:
-        f0: velocity of the solvable flow.
-        f1: velocity of the flow of interest.
-        x0: start.
-        coordinate: which one has to pass the threshold.
-        threshold: its value there.
-        nu: 0 for the first flow, 1 for the second.
-        t_max: give up after this time.
-        rtol: relative tolerance of the solver.
-
-    Returns:
-        The time.
-    """
+    """T(ν)."""
     return float(_forward(_mixed(f0, f1, nu), x0, coordinate, threshold, t_max, rtol, dense=False).t_events[0][0])
 
 
@@ -143,21 +114,7 @@ def homotopy_slice(
     t_max: float = 1e6,
     rtol: float = 1e-9,
 ) -> Slice:
-    """T(ν) and A(ν) by one forward and one adjoint solve.
-
-    Args:
-        f0: velocity of the solvable flow.
-        f1: velocity of the flow of interest.
-        x0: start.
-        coordinate: which one has to pass the threshold.
-        threshold: its value there.
-        nu: 0 for the first flow, 1 for the second.
-        t_max: give up after this time.
-        rtol: relative tolerance of both solvers.
-
-    Returns:
-        Time and slope at this ν.
-    """
+    """T(ν) and A(ν) by one forward and one adjoint solve."""
     from scipy.integrate import solve_ivp
 
     mixed = _mixed(f0, f1, nu)

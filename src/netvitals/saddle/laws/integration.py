@@ -106,25 +106,6 @@ def integrate(
 ) -> Paths:
     r"""Integrate $\dot x = v(x)$ for every row of ``x0`` until all its events came, or it stalls, or time is up.
 
-    Args:
-        field: velocities of the given states; it also gets the numbers of the rows that are still running.
-        x0: (rows, dim) initial states.
-        t_max: end of time, one for all or one per row.
-        rtol: relative local error per step.
-        atol: absolute local error per step, one number or one per row.
-        events: margins (rows, events); an event happens where its margin rises through 0.
-        method: order 8 (for exact comparisons) or order 5 (for loose tolerances).
-        max_steps: steps tried, after which rows that still run are left where they are.
-        stall: a row is "saturated" when its speed fell below ``stall`` times its greatest speed and, at the present
-            pace, its events are more than ten times the elapsed time away.
-        clock: the coordinate that is the time in which speeds and waiting are meant, when it is not the one in which
-            the flow is integrated.
-        keep: store every accepted state; otherwise only the first and the last.
-        progress: called with (rows done, rows) after every step.
-
-    Returns:
-        States and times (the first and the last where ``keep`` is off), events, and one word per row about its end.
-
     >>> grow = integrate(lambda x, rows: x, torch.ones(2, 1, dtype=torch.float64), events=lambda x, rows: x - 2)
     >>> [round(float(t), 9) for t in grow.event_t]
     [0.693147181, 0.693147181]

@@ -39,15 +39,6 @@ class Perron(Result):
 def perron(a: Any, b: Any, c: Any, d: Any) -> Perron:
     r"""Loop gain, growth rate and eigenvector of $J$; λ⋆ is the root of $\rho((D+\lambda)^{-1}C(A+\lambda)^{-1}B)=1$.
 
-    Args:
-        a: positive diagonal A, as a vector.
-        b: nonnegative coupling B, (len(a), len(d)).
-        c: nonnegative coupling C, (len(d), len(a)).
-        d: positive diagonal D, as a vector.
-
-    Returns:
-        Loop gain, and above 1 the growth rate λ⋆ and its unit eigenvector; otherwise NaN and None.
-
     >>> print(perron([1.0], [[2.0]], [[3.0]], [1.0]))
     loop gain 6 > 1: grows at rate 1.44949
     """
@@ -89,17 +80,7 @@ def perron(a: Any, b: Any, c: Any, d: Any) -> Perron:
 
 
 def stage_matrix(a: Any, b: Any, c: Any, d: Any) -> np.ndarray:
-    """J itself, to compare with a plain eigenvalue solver.
-
-    Args:
-        a: damping of the first group, a vector.
-        b: how the second group drives the first.
-        c: how the first drives the second.
-        d: damping of the second group, a vector.
-
-    Returns:
-        The matrix.
-    """
+    """J itself, to compare with a plain eigenvalue solver."""
     return np.block([[-np.diag(a), np.asarray(b, float)], [np.asarray(c, float), -np.diag(d)]])
 
 
@@ -107,14 +88,6 @@ def jacobian_blocks(jacobian: Any, x: Any, eta: Any) -> tuple[np.ndarray, np.nda
     """(A, B, C, D) of a Jacobian at a state: x and eta are the indices of the two groups of coordinates.
 
     A and D are taken from the diagonal; their off-diagonal entries have to be small for the test to apply.
-
-    Args:
-        jacobian: square.
-        x: indices of the first group.
-        eta: indices of the second.
-
-    Returns:
-        Two vectors of damping around two blocks of coupling.
     """
     j = np.asarray(jacobian, float)
     x, eta = np.asarray(x), np.asarray(eta)
@@ -143,14 +116,6 @@ def block_growth(jacobian: Any, x: Any, eta: Any) -> BlockGrowth:
     Its hypotheses are checked, not assumed: A and D diagonal and positive, B and C nowhere negative. At the balanced
     saddle of three tanh modes they fail. The entries of the x block off its diagonal are of order ε^(L−2), those of A
     only of order ε^(2(L−2)), so the x block grows by itself and needs no loop gain.
-
-    Args:
-        jacobian: of the flow at a state, (n, n).
-        x: indices of the on-block coordinates.
-        eta: indices of the cross-block rotations.
-
-    Returns:
-        The rates, and the hypotheses that are missed.
 
     >>> print(block_growth([[0.0, 2.0, 0.1], [2.0, -1.0, 0.1], [0.1, 0.1, -1.0]], [0, 1], [2]))
     grows at 1.569, its x block alone at 1.562; A is not positive (by 0); A is not diagonal (by 2)
@@ -204,31 +169,14 @@ class Truncations(Result):
 
 
 def truncations(a: Any, b: Any, c: Any, d: Any) -> Truncations:
-    """Growth rates of a graded problem cut at degree K = 1..K_max (entry k of A and D has degree k + 1).
-
-    Args:
-        a: damping of the first group, by degree.
-        b: how the second group drives the first.
-        c: how the first drives the second.
-        d: damping of the second group, by degree.
-
-    Returns:
-        Rates and loop gains, one a degree.
-    """
+    """Growth rates of a graded problem cut at degree K = 1..K_max (entry k of A and D has degree k + 1)."""
     a, b, c, d = (np.asarray(m, float) for m in (a, b, c, d))
     found = [perron(a[:k], b[:k, :k], c[:k, :k], d[:k]) for k in range(1, len(a) + 1)]
     return Truncations(tuple(p.rate for p in found), tuple(p.loop_gain for p in found))
 
 
 def graded_example(levels: int = 12) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """A synthetic hierarchy: every degree feeds its neighbours, ever more weakly.
-
-    Args:
-        levels: degrees of the hierarchy.
-
-    Returns:
-        (A, B, C, D), as :func:`truncations` takes them.
-    """
+    """A synthetic hierarchy: every degree feeds its neighbours, ever more weakly."""
     k = np.arange(1, levels + 1)
     near = np.exp(-np.abs(k[:, None] - k[None, :])) / np.sqrt(k[:, None] * k[None, :])
     return np.ones(levels), 1.2 * near, 1.3 * near, 0.9 + 0.1 * k

@@ -81,15 +81,6 @@ class Expansion(Result):
 def expansion(f: str | Callable[[Tensor], Tensor], depth: int, width: int, beta: float = 1.0) -> Expansion:
     """Orders and coefficients near the origin; refuses activations that the theory does not cover.
 
-    Args:
-        f: the activation, or its name.
-        depth: number of layers.
-        width: units of a hidden layer.
-        beta: strength of the teacher.
-
-    Returns:
-        The expansion; zero coefficients for a 1-homogeneous activation.
-
     >>> expansion("tanh", depth=4, width=64).pair_order(1, 3)
     6.0
     """
@@ -105,16 +96,7 @@ def expansion(f: str | Callable[[Tensor], Tensor], depth: int, width: int, beta:
 def measured_order(
     fn: Callable[[Tensor], Tensor], direction: Tensor, scales: tuple[float, ...] = (0.05, 0.07, 0.1)
 ) -> np.ndarray:
-    """Log–log slope of ``|fn(scale · direction)|`` in the scale, entry by entry: the measured order of a small term.
-
-    Args:
-        fn: of a point, in float64.
-        direction: the ray along which the point goes to zero.
-        scales: lengths on that ray.
-
-    Returns:
-        One slope an entry of the value.
-    """
+    """Log–log slope of ``|fn(scale · direction)|`` in the scale, entry by entry: the measured order of a small term."""
     from netvitals.stats import loglog_slope
 
     values = torch.stack([fn(s * direction).detach().abs().reshape(-1) for s in scales]).numpy()
@@ -122,17 +104,7 @@ def measured_order(
 
 
 def gap_velocity(chain: ScalarChain, x: Tensor, i: int, j: int) -> Tensor:
-    r"""Exact $d(X_i^2-X_j^2)/dt$ (layers counted from 1).
-
-    Args:
-        chain: the scalar chain.
-        x: scales (..., L).
-        i: a layer, from 1.
-        j: the other.
-
-    Returns:
-        (...).
-    """
+    r"""Exact $d(X_i^2-X_j^2)/dt$ (layers counted from 1)."""
     v = 2 * x * chain.velocity(x)
     return v[..., i - 1] - v[..., j - 1]
 

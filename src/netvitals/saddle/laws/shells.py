@@ -15,15 +15,7 @@ import numpy as np
 
 
 def integrand(y: float | np.ndarray, scales: Sequence[float]) -> float | np.ndarray:
-    r"""$1/\sqrt{\prod_\ell(Y+s_\ell^2-s_1^2)}$ with scales in rising order.
-
-    Args:
-        y: Y, positive.
-        scales: of the layers, rising.
-
-    Returns:
-        Its value, shaped like ``y``.
-    """
+    r"""$1/\sqrt{\prod_\ell(Y+s_\ell^2-s_1^2)}$ with scales in rising order."""
     s = _rising(scales)
     product = np.prod([np.asarray(y, float) + x * x - s[0] ** 2 for x in s], axis=0)
     return 1 / np.sqrt(product)
@@ -31,13 +23,6 @@ def integrand(y: float | np.ndarray, scales: Sequence[float]) -> float | np.ndar
 
 def shell_estimate(y: float, scales: Sequence[float]) -> float:
     r"""$Y^{-j/2}/\prod_{i>j}s_i$ on the shell that Y lies in.
-
-    Args:
-        y: Y, at least the smallest scale squared.
-        scales: of the layers, rising.
-
-    Returns:
-        The estimate.
 
     >>> round(float(shell_estimate(1e-6, [1e-4, 1e-2, 1.0]) / integrand(1e-6, [1e-4, 1e-2, 1.0])), 3)
     1.005
@@ -50,15 +35,7 @@ def shell_estimate(y: float, scales: Sequence[float]) -> float:
 
 
 def exact_integral(scales: Sequence[float], end: float = 1.0) -> float:
-    r"""$\int_{s_1^2}^{end^2}dY/\sqrt{\prod_\ell(Y+D_\ell)}$: 2K times the leading escape time.
-
-    Args:
-        scales: of the layers, rising.
-        end: scale at which the plateau counts as over.
-
-    Returns:
-        The integral.
-    """
+    r"""$\int_{s_1^2}^{end^2}dY/\sqrt{\prod_\ell(Y+D_\ell)}$: 2K times the leading escape time."""
     from scipy.integrate import quad
 
     s = _rising(scales)
@@ -70,13 +47,6 @@ def exact_integral(scales: Sequence[float], end: float = 1.0) -> float:
 
 def shell_sum(scales: Sequence[float], end: float = 1.0) -> float:
     r"""The same integral from the shells: $\sum_j\int_{s_j^2}^{s_{j+1}^2}Y^{-j/2}dY/\prod_{i>j}s_i$.
-
-    Args:
-        scales: of the layers, rising.
-        end: scale at which the plateau counts as over.
-
-    Returns:
-        The sum; its term with j = 2 is logarithmic.
 
     >>> round(shell_sum([1e-3, 1e-3, 1.0]), 3)  # 2 ln(1/eps)
     13.816

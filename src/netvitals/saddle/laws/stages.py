@@ -20,17 +20,7 @@ from netvitals.saddle.laws.drives import drive
 
 
 def transfer(f: str | Callable[[Tensor], Tensor], depth: int, rho: float, nodes: int = 128) -> float:
-    r"""$T_L(\rho)=E_g\prod_{j=1}^{L-1}\sigma'(c_j)$, $c_1=\rho g$, $c_j=\rho\sigma(c_{j-1})$; $T_L(0)=\alpha^{L-1}$.
-
-    Args:
-        f: the activation, or its name.
-        depth: number of layers.
-        rho: common scale of the layers.
-        nodes: of the Gauss–Hermite rule.
-
-    Returns:
-        The factor.
-    """
+    r"""$T_L(\rho)=E_g\prod_{j=1}^{L-1}\sigma'(c_j)$, $c_1=\rho g$, $c_j=\rho\sigma(c_{j-1})$; $T_L(0)=\alpha^{L-1}$."""
     chain = ScalarChain(f, 1, 1.0, nodes)
     c, product = rho * chain.g, torch.ones_like(chain.g)
     for _ in range(depth - 1):
@@ -43,13 +33,6 @@ def stage_integral(depth: int, theta: float | np.ndarray) -> float | np.ndarray:
     r"""$I_L(\theta)=\int_0^\theta(1+s^2)^{-(L-1)/2}ds=\theta\,{}_2F_1(\tfrac12,\tfrac{L-1}2;\tfrac32;-\theta^2)$.
 
     arcsinh θ, arctan θ and θ/√(1+θ²) for L = 2, 3, 4.
-
-    Args:
-        depth: number of layers, 2 or more.
-        theta: upper end.
-
-    Returns:
-        The integral, shaped like ``theta``.
 
     >>> round(float(stage_integral(3, 1.0)), 12) == round(np.pi / 4, 12)
     True
@@ -140,14 +123,6 @@ def stage_law(
 def forecast_rank(betas: Sequence[float], eps: float, necks: Sequence[int]) -> tuple[int, ...]:
     r"""Order of escape when mode k has $r_k$ small layers: $t_k\propto\varepsilon^{-(r_k-2)}/\beta_k$, so fewer small
     layers can beat a stronger teacher mode.
-
-    Args:
-        betas: strengths of the teacher's modes.
-        eps: scale of the small layers.
-        necks: number of small layers of each mode.
-
-    Returns:
-        Indices of the modes, first to last.
     """
     times = [eps ** -(max(r, 2) - 2) / b for b, r in zip(betas, necks)]
     return tuple(int(i) for i in np.argsort(times))
@@ -158,13 +133,6 @@ def printed_stage_integral(depth: int, theta: float) -> float:
 
     It is $I_L(\theta)$ for L = 3 only: along a chain $\dot c\propto(\rho^2+c^2)^{(L-1)/2}$, which is not
     $\rho^{L-1}+c^{L-1}$.
-
-    Args:
-        depth: number of layers, 2 or more.
-        theta: upper end.
-
-    Returns:
-        The integral.
 
     >>> round(printed_stage_integral(3, 1.0) - stage_integral(3, 1.0), 12)
     0.0
@@ -205,14 +173,6 @@ class StageForces(Result):
 
 def stage_forces(chain: BlockChain, mode: int, rho: float) -> StageForces:
     r"""$F_k$ and $H_k$ of the stage ODE (65) at the state where mode ``mode`` (from 0) should begin.
-
-    Args:
-        chain: the exact block reduction of a network.
-        mode: k, from 1; the modes below it are fitted, each by its own block.
-        rho: scale of the blocks that are not.
-
-    Returns:
-        The forces, their laws, and the fastest velocity in that state.
 
     >>> from netvitals.saddle.laws.blocks import BlockChain
     >>> found = stage_forces(BlockChain("tanh", (1.0, 0.3), 4, 8, nodes=16), 1, 0.05)

@@ -113,14 +113,6 @@ def measure_steps(
 def named_terms(first: str, second: str, known: Container[str]) -> dict[str, float]:
     """The terms of Δ for layers given by name, whose parameters are called ``weight`` and ``bias``.
 
-    Args:
-        first: name of the layer before.
-        second: name of the layer after.
-        known: names of the parameters that exist.
-
-    Returns:
-        Sign of each squared norm by parameter.
-
     >>> named_terms("0", "2", ["0.weight", "0.bias", "2.weight", "2.bias"])
     {'2.weight': 1.0, '0.weight': -1.0, '0.bias': -1.0}
     """
@@ -135,18 +127,7 @@ def pair_numbers(
     terms: Mapping[str, float],
     lr: float | Mapping[str, float] | None,
 ) -> Tensor:
-    """Δ, change, prediction, and the rates of the second and the first weight, in one small tensor on the device.
-
-    Args:
-        before: parameters before the step, by name.
-        after: parameters after it.
-        grads: the gradients it used; a bias without one has not moved by the gradient.
-        terms: sign of each parameter's squared norm in Δ, as ``balance_terms`` has them: the two weights, then a bias.
-        lr: learning rate, one for all or per parameter name; None fits one to each parameter.
-
-    Returns:
-        Five numbers.
-    """
+    """Δ, change, prediction, and the rates of the second and the first weight, in one small tensor on the device."""
     for name in list(terms)[:2]:
         if name not in before or name not in after or name not in grads:
             raise ValueError(

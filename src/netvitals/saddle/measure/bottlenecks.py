@@ -155,16 +155,6 @@ def positional_drive(
     r"""$\sqrt N\beta\,\alpha^{L-1-p}E[\sigma(g)u_p(g)]\prod_{i>p,\ i\ \rm not\ small}s_i$ (erratum E14).
 
     p layers precede the first small one and $u_p(g)$ is their output; p = 0 gives $K\prod_{i\ \rm not\ small}s_i$.
-
-    Args:
-        scales: of all layers, first to last.
-        small: indices of the small ones.
-        f: the activation, or its name.
-        width: units of a hidden layer.
-        beta: strength of the teacher.
-
-    Returns:
-        The drive.
     """
     s = np.asarray(scales, float)
     d = drive(f, len(s), width, beta)
@@ -181,18 +171,7 @@ def positional_drive(
 
 
 def layer_scale(w: Tensor, measure: Measure = "he", *, first: bool = False, last: bool = False) -> float:
-    """Scale of one weight tensor (convolution kernels are flattened to out × in·k·k).
-
-    Args:
-        w: weight or kernel, outputs first.
-        measure: ``"he"`` or ``"operator"`` (Frobenius or largest singular value, 1 at He-normal), or ``"ansatz"`` (of
-            the symmetric chain).
-        first: it is the first layer of the chain.
-        last: it is the last one.
-
-    Returns:
-        The scale.
-    """
+    """Scale of one weight tensor (convolution kernels are flattened to out × in·k·k)."""
     m = w.detach().reshape(w.shape[0], -1).double()
     out, fan_in = m.shape
     if measure == "he":
@@ -205,14 +184,7 @@ def layer_scale(w: Tensor, measure: Measure = "he", *, first: bool = False, last
 
 
 def usual_scale(module: nn.Module) -> float:
-    """‖W‖ over its He-normal value at the initialisation that torch gives this class of layers.
-
-    Args:
-        module: the layer.
-
-    Returns:
-        A scale to compare :func:`layer_scale` with.
-    """
+    """‖W‖ over its He-normal value at the initialisation that torch gives this class of layers."""
     uniform = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.Bilinear)
     return math.sqrt(1 / 6) if isinstance(module, uniform) else 1.0  # U(±1/√n_in) has variance 1/(3 n_in)
 

@@ -21,15 +21,7 @@ from netvitals.saddle.students.trajectories import flatten, unflatten
 
 
 def path_vectors(w: Stack, v: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-    """A_0..A_L (forward images of v) and B_1..B_L (backward images of 1), each with one row per copy.
-
-    Args:
-        w: stack of networks (copies, n_out, n_in) with one output.
-        v: direction of the teacher, (d,).
-
-    Returns:
-        The forward and the backward vectors.
-    """
+    """A_0..A_L (forward images of v) and B_1..B_L (backward images of 1), each with one row per copy."""
     forward = [v.double().expand(w[0].shape[0], -1)]
     for m in w:
         forward.append(torch.einsum("coi,ci->co", m, forward[-1]))
@@ -72,13 +64,6 @@ class Chains(Result):
 def chains(weights: Stack, direction: Tensor) -> Chains:
     r"""$\lVert A_j\rVert/\prod_{m\le j}y_m$ and $\lVert B_\ell\rVert/\prod_{m>\ell}y_m$ of every copy.
 
-    Args:
-        weights: stack of networks (copies, n_out, n_in) with one output.
-        direction: of the teacher, (d,).
-
-    Returns:
-        The ratios, the signed path and the norms.
-
     >>> two = [torch.eye(2).expand(1, 2, 2), torch.tensor([[[0.6, 0.8]]])]
     >>> found = chains(two, torch.tensor([1.0, 0.0]))
     >>> [round(float(x), 3) for x in (found.least[0], found.signed[0])]
@@ -105,16 +90,6 @@ def linear_escape(
 
     The flow is homogeneous of degree r − 1 in the small layers, so that the time is
     $\varepsilon^{-(r-2)}$ times a number that depends on the directions of W(0) alone: the prefactor off the manifold.
-
-    Args:
-        weights: stack of networks (copies, n_out, n_in) with one output, the start.
-        direction: of the teacher, (d,).
-        small: how many layers are small, from the first on, or their indices; three at least.
-        strength: c, in a network $\beta_1h_\sigma\alpha^{L-1}$ under uniform gradient flow.
-        growth: factor of the largest small layer up to which the flow is integrated; the law takes the rest.
-
-    Returns:
-        One time a copy, in the time s of the gradient flow.
 
     >>> x, n = 0.01, 4  # equal gains: x^-(r-2) / (r - 2) with three small layers
     >>> same = [torch.full((1, n, 1), x / n**0.5), torch.full((1, n, n), x / n), torch.full((1, 1, n), x / n**0.5)]

@@ -157,14 +157,7 @@ def conserved(
 
 
 def candidate_laws(anatomy: Anatomy) -> Iterator[Law]:
-    """Every law that the anatomy suggests, before it is checked.
-
-    Args:
-        anatomy: of a model.
-
-    Yields:
-        Laws without numbers.
-    """
+    """Every law that the anatomy suggests, before it is checked."""
     layers = {layer.name: layer for layer in anatomy.layers}
     bias = lambda name: (ParameterPart(parameter=name),) if name else ()
     for heads in anatomy.heads:

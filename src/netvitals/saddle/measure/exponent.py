@@ -147,18 +147,7 @@ class Collapse(Result):
 def collapse(
     eps: Any, times: Mapping[str, Any], drives: Mapping[str, float], depth: int, threshold: float = 0.5
 ) -> Collapse:
-    """K·t for several activations, to lay over the activation-independent master curve.
-
-    Args:
-        eps: common small scales of balanced chains.
-        times: escape times in the clock t, per activation.
-        drives: K_t per activation (:func:`netvitals.saddle.drive`).
-        depth: L.
-        threshold: scale θ of escape.
-
-    Returns:
-        The curves, with how far apart they lie.
-    """
+    """K·t for several activations, to lay over the activation-independent master curve."""
     from netvitals.saddle.laws.escape import balanced
 
     e = np.asarray(eps, float)

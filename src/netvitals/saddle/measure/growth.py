@@ -135,12 +135,6 @@ def last_drop(speeds: np.ndarray) -> int:
     """Index of the last steep part that is over: a peak of the slope after which it fell by a factor of three and more
     and before which it had grown by as much; 0 where there was none.
 
-    Args:
-        speeds: of each look.
-
-    Returns:
-        An index.
-
     >>> last_drop(np.array([1, 2, 8, 20, 9, 2, 1.5, 2.0])), last_drop(np.array([9.0, 3, 2, 1, 2, 4]))
     (3, 0)
     """
@@ -158,16 +152,7 @@ def last_drop(speeds: np.ndarray) -> int:
 
 
 def rate_left(growth: Growth, drop: float, power: float) -> float:
-    """Learning rate until the loss has fallen by ``drop`` of the level of this plateau.
-
-    Args:
-        growth: that tells.
-        drop: share of the level.
-        power: p.
-
-    Returns:
-        Learning rate from now on; 0 where it has fallen so far already.
-    """
+    """Learning rate until the loss has fallen by ``drop`` of the level of this plateau."""
     if growth.reason:
         raise ValueError(f"nothing is left to be told: {growth.reason}")
     if growth.loss <= (1 - drop) * growth.level:

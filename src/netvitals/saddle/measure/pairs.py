@@ -58,13 +58,6 @@ class ChainImbalance(Result):
 def imbalances(weights: Sequence[Tensor], biases: Sequence[Tensor | None] | None = None) -> tuple[float, ...]:
     """Δ_l of a chain given as its weights, first layer first.
 
-    Args:
-        weights: one a layer.
-        biases: one a layer, None where it has none.
-
-    Returns:
-        One number a pair of neighbours.
-
     >>> import torch
     >>> imbalances([torch.ones(2, 2), 2 * torch.ones(1, 2)], [torch.ones(2), None])
     (2.0,)
@@ -113,15 +106,7 @@ def _square(t: Any) -> float:
 
 
 def layer_pairs(anatomy: Anatomy, *, frozen: bool = False) -> tuple[list[tuple[Layer, Layer]], dict[str, str]]:
-    """Pairs of layers of which the first feeds the second, and nothing else, through elementwise activations only.
-
-    Args:
-        anatomy: of a model.
-        frozen: also pairs with a layer that does not train.
-
-    Returns:
-        The pairs in the order of the pass, and first layer → why the law does not apply to it.
-    """
+    """Pairs of layers of which the first feeds the second, and nothing else, through elementwise activations only."""
     pairs: list[tuple[Layer, Layer]] = []
     refused: dict[str, str] = {}
     by_name = {layer.name: layer for layer in anatomy.layers}
@@ -146,13 +131,6 @@ def balance_terms(first: Layer, second: Layer) -> dict[str, float]:
     r"""$\Delta=\lVert W_B\rVert^2-\lVert W_A\rVert^2-\lVert b_A\rVert^2$ as a sign for each squared norm in it.
 
     Everybody who computes Δ of a charted pair adds up these terms.
-
-    Args:
-        first: layer A.
-        second: layer B, which A feeds.
-
-    Returns:
-        Parameter name → +1 or −1.
     """
     return {second.weight: 1.0, first.weight: -1.0} | ({first.bias: -1.0} if first.bias else {})
 

@@ -164,16 +164,7 @@ def measure_plateau(
 def fall_speed(
     optimizer: torch.optim.Optimizer | None, parameters: Sequence[Tensor], grads: Sequence[Tensor | None]
 ) -> Tensor:
-    r"""$-\dot\ell$ with a learning rate of 1: $\sum g^2/(1-\mu)$ for SGD, $\sum g^2/(\sqrt{\hat v}+\epsilon)$ for Adam.
-
-    Args:
-        optimizer: whose rule and moments count; None is plain gradient descent.
-        parameters: of the model.
-        grads: their gradients, None where there is none.
-
-    Returns:
-        One number. Groups with a learning rate of their own count by its ratio to the first one's.
-    """
+    r"""$-\dot\ell$ at learning rate 1: $\sum g^2/(1-\mu)$ for SGD, $\sum g^2/(\sqrt{\hat v}+\epsilon)$ for Adam."""
     groups = [] if optimizer is None else optimizer.param_groups
     by_id = {id(p): group for group in groups for p in group["params"]}
     first = float(groups[0]["lr"]) if groups else 1.0
@@ -205,18 +196,7 @@ def measure_plateaus(
     f: Callable[[Tensor], Tensor],
     step: int = 0,
 ) -> list[Snapshot]:
-    """The same for a stack of networks (copies, n_out, n_in), one snapshot per copy.
-
-    Args:
-        weights: the layers, each with one matrix per copy.
-        loss_fn: maps (copies, n, outputs) and targets to one mean loss per copy.
-        batch: (x, y).
-        f: the activation between the layers.
-        step: the training step this look belongs to.
-
-    Returns:
-        One snapshot per copy.
-    """
+    """The same for a stack of networks (copies, n_out, n_in), one snapshot per copy."""
     if resolve_loss(loss_fn) is not loss_fn or loss_fn is None:
         raise TypeError(f"loss_fn must be a function that gives one loss per copy, got {loss_fn!r}")
     x, y = batch
@@ -271,15 +251,7 @@ def _snapshot(
 
 
 def at_rest(task: Task, out: Tensor) -> Tensor:
-    """Output at input zero, once per example; the batch mean of the outputs where zero is not an input.
-
-    Args:
-        task: model, loss and batch.
-        out: the outputs of the batch.
-
-    Returns:
-        As many outputs, all the same.
-    """
+    """Output at input zero, once per example; the batch mean of the outputs where zero is not an input."""
     inputs = [*task.args, *task.kwargs.values()]
     if len(inputs) == 1 and isinstance(inputs[0], Tensor) and inputs[0].is_floating_point():
         zero = torch.zeros_like(inputs[0][:1])

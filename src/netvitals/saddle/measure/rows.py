@@ -47,15 +47,6 @@ class RowMoments(Result):
 def row_moments(weight: Tensor, direction: Tensor, *, blocks: int = 1, orders: int = 4) -> RowMoments:
     r"""Moments of $u_j=w_j\cdot v$ over the units of each block.
 
-    Args:
-        weight: (copies, n_out, n_in), or one matrix.
-        direction: v, (n_in,); it is normalised.
-        blocks: the units are split evenly into so many, in order.
-        orders: highest p.
-
-    Returns:
-        Means, spreads and Hermite coefficients.
-
     >>> found = row_moments(torch.tensor([[1.0, 0.0], [3.0, 5.0]]), torch.tensor([1.0, 0.0]))
     >>> float(found.mean), float(found.spread), [round(x, 3) for x in found.hermite[0, 0].tolist()]
     (2.0, 1.0, [1.0, 0.0, 0.0, 0.0, -0.083])

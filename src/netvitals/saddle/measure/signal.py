@@ -76,18 +76,7 @@ class SignalEnergy(Result):
 def signal_energy(
     weights: Stack, task: Teacher, sample: Sample, r: int, *, small: Sequence[int] | None = None
 ) -> SignalEnergy:
-    """Signal energy of networks against the first mode of a teacher.
-
-    Args:
-        weights: stack of networks (copies, n_out, n_in).
-        task: teacher; its first direction defines g.
-        sample: inputs that stand for the Gaussian; ``aligned_sample`` makes the relations to h exact.
-        r: number of small layers.
-        small: which they are; the first r unless given (M is taken over these only, erratum E9).
-
-    Returns:
-        The energy and its parts, one entry a copy.
-    """
+    """Signal energy of networks against the first mode of a teacher."""
     layers = list(range(r)) if small is None else list(small)
     if len(layers) != r or not 1 <= r <= len(weights):
         raise ValueError(f"r = {r} small layers do not match {layers} in a chain of {len(weights)}")
@@ -128,18 +117,7 @@ def signal_energy(
 def signal_margins(
     task: Teacher, sample: Sample, r: int, *, gammas: Sequence[float] = (), scales: Sequence[float] = ()
 ) -> Callable[[Stack], Tensor]:
-    r"""Detectors for :func:`~netvitals.saddle.students.trajectories.flow`: $\gamma$ and M as they pass given levels.
-
-    Args:
-        task: the teacher, whose first direction carries the signal.
-        sample: the inputs of the flow.
-        r: small layers, from the first on.
-        gammas: levels of $\gamma=E[fg]$.
-        scales: levels of $M=\max_{\ell\le r}\lVert W_\ell\rVert_{op}$.
-
-    Returns:
-        A function of the weights for ``events``: (copies, levels), each entry rising through 0 at its level.
-    """
+    r"""Detectors for :func:`~netvitals.saddle.students.trajectories.flow`: $\gamma$ and M as they pass given levels."""
     g = sample.x @ task.directions[0].to(sample.x)
 
     def margins(weights: Stack) -> Tensor:
@@ -177,15 +155,7 @@ class Nondegeneracy(Result):
 
 
 def nondegeneracy(weights: Stack, direction: Tensor) -> Nondegeneracy:
-    """Distribution of the linear path gain at initialisation, one copy per seed.
-
-    Args:
-        weights: stack of networks (copies, n_out, n_in).
-        direction: of the teacher, (d,).
-
-    Returns:
-        The ratios, and the share above zero.
-    """
+    """Distribution of the linear path gain at initialisation, one copy per seed."""
     w = [m.detach().double() for m in weights]
     forward, _ = path_vectors(w, direction / direction.norm())
     scale = forward[-2].norm(dim=1) * w[-1].flatten(1).norm(dim=1)
@@ -205,17 +175,7 @@ class Bracket(Result):
 
 
 def comparison(v0: float, c: float, r: int, t: float | np.ndarray) -> float | np.ndarray:
-    r"""Solution of $\dot V=cV^{r-1}$: $[V_0^{-(r-2)}-c(r-2)t]^{-1/(r-2)}$, $V_0e^{ct}$ (r = 2), $V_0+ct$ (r = 1).
-
-    Args:
-        v0: energy at time 0.
-        c: its rate.
-        r: number of small layers.
-        t: times.
-
-    Returns:
-        The energy at these times; infinite once it has blown up.
-    """
+    r"""Solution of $\dot V=cV^{r-1}$: $[V_0^{-(r-2)}-c(r-2)t]^{-1/(r-2)}$, $V_0e^{ct}$ (r = 2), $V_0+ct$ (r = 1)."""
     if r == 1:
         return v0 + c * np.asarray(t)
     if r == 2:
@@ -225,17 +185,7 @@ def comparison(v0: float, c: float, r: int, t: float | np.ndarray) -> float | np
 
 
 def exit_time(v0: float, c: float, r: int, level: float) -> float:
-    r"""When the solution of :func:`comparison` reaches ``level``.
-
-    Args:
-        v0: energy at time 0.
-        c: its rate.
-        r: number of small layers.
-        level: the energy to reach.
-
-    Returns:
-        The time; 0 where it is there already.
-    """
+    r"""When the solution of :func:`comparison` reaches ``level``."""
     if level <= v0:
         return 0.0
     if r == 1:
@@ -246,19 +196,7 @@ def exit_time(v0: float, c: float, r: int, level: float) -> float:
 
 
 def bracket(scale0: float, gamma0: float, growth: float, feed: float, r: int, level: float) -> Bracket:
-    r"""Lower bound from $D^+M\le CM^{r-1}$, upper bound from $\dot\gamma\ge cc'\gamma^{2-2/r}$.
-
-    Args:
-        scale0: M at the start.
-        gamma0: |γ| at the start.
-        growth: C, the largest $\dot M/M^{r-1}$ along the way.
-        feed: cc', the smallest $\dot\gamma/\gamma^{2-2/r}$ along the way.
-        r: number of small layers; there is an upper bound for r > 2 only.
-        level: M at which the plateau counts as over.
-
-    Returns:
-        The bounds, in the time of the given rates.
-    """
+    r"""Lower bound from $D^+M\le CM^{r-1}$, upper bound from $\dot\gamma\ge cc'\gamma^{2-2/r}$."""
     lower = exit_time(scale0, growth, r, level)
     upper = r / (feed * (r - 2)) * gamma0 ** (-(r - 2) / r) if r > 2 else math.inf
     return Bracket(lower, upper)

@@ -34,16 +34,7 @@ PARTS = 16  # of the batch, whose gradients are compared
 
 @dataclass(frozen=True)
 class Look:
-    """Signal, loss, and gradients at one point of the flow.
-
-    Args:
-        signal: γ, how far the loss has begun to fall, to first order.
-        loss: on the batch.
-        out: the outputs.
-        rest: the outputs of a network that has learnt nothing.
-        resting: its loss.
-        grads: by name of the parameter.
-    """
+    """Signal, loss, and gradients at one point of the flow."""
 
     signal: float
     loss: float
@@ -59,28 +50,14 @@ class Look:
 
 @dataclass(frozen=True)
 class Sampling:
-    """How far a batch is to be believed.
-
-    Args:
-        share: ν, of the squared gradient what comes of which examples are in the batch.
-        stderr: of the slope along the gradient, relative to it.
-    """
+    """How far a batch is to be believed."""
 
     share: float
     stderr: float
 
 
 def look(model: nn.Module, task: Task, seed: int) -> Look:
-    """Look once.
-
-    Args:
-        model: as it stands.
-        task: the same model with a loss and a batch.
-        seed: what noise is left in the model is drawn with it.
-
-    Returns:
-        What is seen.
-    """
+    """Look once."""
     torch.manual_seed(seed)
     names, moving = zip(*((n, p) for n, p in model.named_parameters() if p.requires_grad))
     out = main_output(task.forward())
@@ -96,14 +73,7 @@ def look(model: nn.Module, task: Task, seed: int) -> Look:
 
 
 def weight_parts(anatomy: Anatomy) -> list[ParameterPart]:
-    """Weights of the layers, those that hold several projections taken apart.
-
-    Args:
-        anatomy: of the model.
-
-    Returns:
-        Parts of parameters, each one once.
-    """
+    """Weights of the layers, those that hold several projections taken apart."""
     held = [p for heads in anatomy.heads for p in (heads.q, heads.k, heads.v) if p is not None]
     held += [p for gated in anatomy.gated for p in (gated.gate, gated.value)]
     several: dict[str, list[ParameterPart]] = {}
@@ -115,16 +85,7 @@ def weight_parts(anatomy: Anatomy) -> list[ParameterPart]:
 
 
 def small_parts(model: nn.Module, seen: Look, anatomy: Anatomy) -> tuple[list[ParameterPart], str]:
-    """Weights that are small against the initialiser of their own layer.
-
-    Args:
-        model: as it stands.
-        seen: a look at it.
-        anatomy: of the model.
-
-    Returns:
-        The small weights and an empty reason, or why there is no plateau to speak of.
-    """
+    """Weights that are small against the initialiser of their own layer."""
     parameters = dict(model.named_parameters())
     if not (math.isfinite(seen.loss) and math.isfinite(seen.speed())):
         return [], "loss or gradients are not finite numbers"
@@ -148,18 +109,7 @@ def _usual(model: nn.Module, part: ParameterPart) -> float:
 
 
 def sampling(model: nn.Module, loss_fn: LossFn, batch: Any, examples: int, seed: int) -> Sampling:
-    """How far the batch is to be believed, from the spread of its parts.
-
-    Args:
-        model: as it stands.
-        loss_fn: a function of (output, target), a mean over the batch.
-        batch: the batch.
-        examples: how many it has.
-        seed: what noise is left in the model is drawn with it.
-
-    Returns:
-        The share of noise in the squared gradient, and the standard error of the slope.
-    """
+    """How far the batch is to be believed, from the spread of its parts."""
     if examples < 2:
         return Sampling(1.0, math.inf)
     cut = lambda i, n: mapped(batch, lambda t: t[i::n] if t.ndim and t.shape[0] == examples else t)
@@ -181,17 +131,7 @@ def sampling(model: nn.Module, loss_fn: LossFn, batch: Any, examples: int, seed:
 def factors_of(
     model: nn.Module, seen: Look, anatomy: Anatomy, small: Sequence[ParameterPart]
 ) -> tuple[list[ParameterPart], str]:
-    """The small factors of the output, by their pulls.
-
-    Args:
-        model: as it stands.
-        seen: a look at it.
-        anatomy: of the model.
-        small: its small weights.
-
-    Returns:
-        The factors and an empty reason, or why the output is no product.
-    """
+    """The small factors of the output, by their pulls."""
     parameters, factors, beside = dict(model.named_parameters()), [], seen.speed()
     for part in (p for p in weight_parts(anatomy) if p.parameter in seen.grads):
         grad = part.of(seen.grads[part.parameter]).double()

@@ -35,21 +35,11 @@ class Rehearsals:
         self._next = 0.0
 
     def due(self, step: int) -> bool:
-        """Whether a rehearsal is worth its cost now.
-
-        Args:
-            step: number of the training step.
-        """
+        """Whether a rehearsal is worth its cost now."""
         return len(self.made) < MOST and step >= self._next
 
     def keep(self, found: EscapeForecast, *, tau: float, spent: Callable[[float, float], float]) -> None:
-        """A rehearsal was made.
-
-        Args:
-            found: what it said.
-            tau: learning rate spent by now.
-            spent: learning rate between two steps, as the schedule has it.
-        """
+        """A rehearsal was made."""
         self.made.append(found)
         self._next = max(SECOND, AGAIN * found.at)
         if found.known:
@@ -57,13 +47,7 @@ class Rehearsals:
             self._ends = low, middle, high
 
     def at(self, step: int, *, tau: float, when: Callable[[float], float]) -> EscapeForecast | None:
-        """What the last rehearsal says as of now; None before the first.
-
-        Args:
-            step: number of the training step.
-            tau: learning rate spent by now.
-            when: the step by which so much more learning rate is spent.
-        """
+        """What the last rehearsal says as of now; None before the first."""
         if not self.made:
             return None
         last = self.made[-1]

@@ -36,14 +36,7 @@ REACH = 1.5  # the output must be able to take so many times the fall that count
 
 
 class Flow:
-    """How an optimizer moves weights, per unit of learning rate.
-
-    Args:
-        lr: learning rate.
-        momentum: of SGD.
-        decay: what a unit of learning rate takes of a weight.
-        cold: momentum has still to build up.
-    """
+    """How an optimizer moves weights, per unit of learning rate."""
 
     scale = 1.0  # of the gradient in the running mean
 
@@ -61,10 +54,6 @@ class Flow:
         r"""Steps that take this much learning rate: a gradient that grows by $e^{a\tau}$ along the flow grows in a step
         by $1+\delta$, $\delta\,(1-\mu/(1+\delta))=\eta a$; for slow growth that is $\eta/(1-\mu)$ a step. Momentum that
         has still to build up costs $\mu/(1-\mu)$ steps.
-
-        Args:
-            strides: learning rates.
-            paces: a during each of them.
         """
         a = self.lr * self.scale * paces
         half = 1 - self.momentum - a
@@ -76,18 +65,7 @@ class Flow:
 
 
 class AdamFlow(Flow):
-    """The same for Adam, whose second moments are carried along.
-
-    Args:
-        lr: learning rate.
-        decay: what a unit of learning rate takes of a weight.
-        seconds: by name, the running mean of squared gradients, before its correction.
-        beta1: memory of the mean of the gradients.
-        beta2: memory of that of their squares.
-        eps: as Adam has it.
-        taken: steps that it has taken.
-        noisy: squared gradients of the loop's batches over those of the fixed batch.
-    """
+    """The same for Adam, whose second moments are carried along."""
 
     def __init__(
         self, lr: float, decay: float, seconds: dict[str, Tensor], beta1: float, beta2: float, eps: float, taken: float,
@@ -112,14 +90,7 @@ class AdamFlow(Flow):
 
 @dataclass
 class Rehearsal:
-    """Looks along the path and the learning rate between them; ``reason`` is empty, or why it is not the law's.
-
-    Args:
-        looks: the first is the network as it stands.
-        strides: learning rate between them.
-        grown: index of the look at which the speed had grown; the copy is there when factors are counted.
-        reason: why nothing follows.
-    """
+    """Looks along the path and the learning rate between them; ``reason`` is empty, or why it is not the law's."""
 
     looks: list[Look]
     strides: list[float] = field(default_factory=list)
@@ -128,18 +99,7 @@ class Rehearsal:
 
 
 def begin(model: nn.Module, task: Task, parts: Sequence[ParameterPart], flow: Flow, seed: int) -> Rehearsal:
-    """Carry the copy along until the speed has grown, and check that the signal rises as the gradients say.
-
-    Args:
-        model: the copy.
-        task: the same with a loss and a batch.
-        parts: weights whose size sets the stride.
-        flow: the optimizer's.
-        seed: what noise is left in the model is drawn with it.
-
-    Returns:
-        The rehearsal so far.
-    """
+    """Carry the copy along until the speed has grown, and check that the signal rises as the gradients say."""
     found = Rehearsal([look(model, task, seed)])
     while len(found.strides) < STRIDES:
         now = found.looks[-1]
@@ -164,29 +124,13 @@ def begin(model: nn.Module, task: Task, parts: Sequence[ParameterPart], flow: Fl
 def go_on(
     model: nn.Module, task: Task, parts: Sequence[ParameterPart], flow: Flow, seed: int, found: Rehearsal
 ) -> None:
-    """Carry the copy on until it leaves the plateau, or the strides run out.
-
-    Args:
-        model: the copy, where :func:`begin` left it.
-        task: the same with a loss and a batch.
-        parts: weights whose size sets the stride.
-        flow: the optimizer's.
-        seed: what noise is left in the model is drawn with it.
-        found: the rehearsal, which grows.
-    """
+    """Carry the copy on until it leaves the plateau, or the strides run out."""
     while len(found.strides) < STRIDES and not left(found.looks[-1]) and math.isfinite(found.looks[-1].loss):
         _stride(model, task, parts, flow, found, seed)
 
 
 def left(seen: Look) -> bool:
-    """Whether the loss has left the plateau.
-
-    Args:
-        seen: a look.
-
-    Returns:
-        True where a twentieth of the resting loss is gone.
-    """
+    """Whether the loss has left the plateau."""
     return seen.loss < (1 - LEAVES) * seen.resting
 
 
@@ -217,17 +161,7 @@ def _stride(
 
 
 def path(found: Rehearsal, task: Task, r: int) -> tuple[np.ndarray, np.ndarray, float, str]:
-    """Learning rates to be spent until the plateau is left, and how fast the gradients grow meanwhile.
-
-    Args:
-        found: the rehearsal.
-        task: loss and batch.
-        r: factors of the output that are small.
-
-    Returns:
-        Learning rates, growth of the gradients per unit of each, how much of the sum is the law's, and an empty reason;
-        or why the plateau does not end by this.
-    """
+    """Learning rates to be spent until the plateau is left, and how fast the gradients grow meanwhile."""
     walked, looks = np.array(found.strides), found.looks
     speeds = np.log([max(s.speed(), 1e-300) for s in looks])
     paces = np.maximum(0.5 * np.diff(speeds) / walked, 0.0)

@@ -16,16 +16,7 @@ Stack = list[Tensor]
 
 
 def output(weights: Stack, x: Tensor, f: Callable[[Tensor], Tensor]) -> Tensor:
-    """Outputs (copies, n, n_out) for inputs (n, d), shared, or (copies, n, d).
-
-    Args:
-        weights: stack of networks (copies, n_out, n_in).
-        x: inputs.
-        f: the activation.
-
-    Returns:
-        The outputs.
-    """
+    """Outputs (copies, n, n_out) for inputs (n, d), shared, or (copies, n, d)."""
     h = x.expand(weights[0].shape[0], *x.shape) if x.ndim == 2 else x
     for w in weights[:-1]:
         h = f(h @ w.transpose(1, 2))
@@ -33,18 +24,7 @@ def output(weights: Stack, x: Tensor, f: Callable[[Tensor], Tensor]) -> Tensor:
 
 
 def losses(weights: Stack, x: Tensor, y: Tensor, f: Callable[[Tensor], Tensor], weight: Tensor | None = None) -> Tensor:
-    r"""$\tfrac12E(f-y)^2$ of every copy: (copies,).
-
-    Args:
-        weights: stack of networks (copies, n_out, n_in).
-        x: inputs.
-        y: targets.
-        f: the activation.
-        weight: of each input, summing to 1; equal by default.
-
-    Returns:
-        One loss a copy.
-    """
+    r"""$\tfrac12E(f-y)^2$ of every copy: (copies,)."""
     square = 0.5 * (output(weights, x, f) - y).square().sum(-1)
     return square.mean(-1) if weight is None else (square * weight).sum(-1)
 
@@ -56,17 +36,6 @@ def loss_beside(
 
     The mean of the *difference* of the two losses over ``x`` is added to the known one: what both have in common
     cancels, so that a few thousand inputs show a distance off the manifold that is far below their own noise.
-
-    Args:
-        weights: the network, one copy.
-        near: another of the same shapes, for example its projection to the manifold.
-        known: the exact loss of ``near``.
-        x: inputs (n, d).
-        y: targets (n, 1).
-        f: activation.
-
-    Returns:
-        The loss.
 
     >>> w = [torch.eye(2).expand(1, 2, 2), torch.ones(1, 1, 2)]
     >>> x = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
@@ -80,18 +49,7 @@ def loss_beside(
 def gradients(
     weights: Stack, x: Tensor, y: Tensor, f: Callable[[Tensor], Tensor], weight: Tensor | None = None
 ) -> tuple[Stack, Tensor]:
-    """Gradients of every copy's loss with respect to its own weights, and the losses.
-
-    Args:
-        weights: stack of networks (copies, n_out, n_in).
-        x: inputs.
-        y: targets.
-        f: the activation.
-        weight: of each input, summing to 1; equal by default.
-
-    Returns:
-        a stack of gradients, and (copies,) losses.
-    """
+    """Gradients of every copy's loss with respect to its own weights, and the losses."""
     with torch.enable_grad():
         leaves = [w.detach().requires_grad_(True) for w in weights]
         loss = losses(leaves, x, y, f, weight)
@@ -99,17 +57,7 @@ def gradients(
 
 
 def widths_of(depth: int, width: int, inputs: int, outputs: int = 1) -> list[tuple[int, int]]:
-    """(n_out, n_in) of every layer.
-
-    Args:
-        depth: number of layers.
-        width: units of a hidden layer.
-        inputs: dimension of x.
-        outputs: dimension of y.
-
-    Returns:
-        One pair a layer.
-    """
+    """(n_out, n_in) of every layer."""
     if depth < 2:
         raise ValueError(f"a chain has at least two layers, got depth {depth}")
     sizes = [inputs, *[width] * (depth - 1), outputs]
@@ -168,14 +116,6 @@ def ansatz_stack(x: Tensor, width: int, direction: Tensor) -> Stack:
     r"""Symmetric aligned networks with scalars ``x`` (L,) or (copies, L).
 
     $W_1=X_1\mathbf 1\hat w^\top$, $W_\ell=X_\ell\mathbf 1\mathbf 1^\top/N$, $W_L=X_L\mathbf 1^\top/\sqrt N$.
-
-    Args:
-        x: scales of the layers.
-        width: N.
-        direction: of the teacher, (d,).
-
-    Returns:
-        a stack in double precision.
     """
     x = torch.atleast_2d(torch.as_tensor(x, dtype=torch.float64))
     copies, depth = x.shape
@@ -187,15 +127,7 @@ def ansatz_stack(x: Tensor, width: int, direction: Tensor) -> Stack:
 
 
 def project(weights: Stack, direction: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Scalars $\hat X$ (copies, L) of the nearest symmetric network and relative residuals off it (copies, L).
-
-    Args:
-        weights: stack of networks (copies, n_out, n_in).
-        direction: of the teacher, (d,).
-
-    Returns:
-        Scalars and residuals.
-    """
+    r"""Scalars $\hat X$ (copies, L) of the nearest symmetric network and relative residuals off it (copies, L)."""
     width = weights[0].shape[1]
     v = (direction / direction.norm()).to(weights[0].dtype)
     x = [
@@ -216,16 +148,7 @@ def project(weights: Stack, direction: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def permuted(weights: Stack, layer: int, order: Tensor) -> Stack:
-    """The same function with the units of one hidden layer (counted from 1) renamed.
-
-    Args:
-        weights: stack of networks (copies, n_out, n_in).
-        layer: hidden layer, from 1.
-        order: a permutation of its units.
-
-    Returns:
-        a new stack.
-    """
+    """The same function with the units of one hidden layer (counted from 1) renamed."""
     if not 1 <= layer <= len(weights) - 1:
         raise ValueError(f"hidden layers are 1..{len(weights) - 1}, got {layer}")
     out = list(weights)
@@ -234,13 +157,5 @@ def permuted(weights: Stack, layer: int, order: Tensor) -> Stack:
 
 
 def normalized_rates(depth: int, width: int) -> list[float]:
-    """Rates of the normalized metric: 1 for the first layer, 1/N for the others.
-
-    Args:
-        depth: number of layers.
-        width: N.
-
-    Returns:
-        One factor a layer.
-    """
+    """Rates of the normalized metric: 1 for the first layer, 1/N for the others."""
     return [1.0] + [1 / width] * (depth - 1)

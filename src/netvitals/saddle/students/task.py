@@ -100,16 +100,7 @@ def teacher(
 
 
 def antithetic_sample(n: int, inputs: int, seed: int = 0) -> Sample:
-    """n/2 Gaussian points and their mirror images, whitened: mean 0 and second moment I hold exactly.
-
-    Args:
-        n: points, an even number.
-        inputs: dimension of x.
-        seed: of the points.
-
-    Returns:
-        Points with equal weights.
-    """
+    """n/2 Gaussian points and their mirror images, whitened: mean 0 and second moment I hold exactly."""
     if n < 2 * inputs:
         raise ValueError(f"whitening {inputs} input dimensions needs at least {2 * inputs} points, got {n}")
     g = torch.Generator().manual_seed(seed)
@@ -125,14 +116,6 @@ def aligned_sample(direction: Tensor, nodes: int = 24, *, seed: int = 0) -> Samp
 
     $E[\sigma(g)x]=h_\sigma v$ holds exactly, so relations of the theory that need Gaussian inputs only through second
     moments across $v$ hold to rounding.
-
-    Args:
-        direction: of the teacher, (d,).
-        nodes: of the Gauss–Hermite rule along it.
-        seed: of the points across it.
-
-    Returns:
-        Points with their weights.
     """
     from netvitals.activations import gauss_hermite
 

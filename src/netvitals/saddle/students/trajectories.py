@@ -162,22 +162,6 @@ def flow(
     The number of gradient evaluations is 50 to 500 whatever the length of the plateau. ``sample`` stands for the
     population (:func:`netvitals.saddle.antithetic_sample`); ``events`` may add margins (copies, k) of the weights that
     also have to rise through 0.
-
-    Args:
-        weights: stack of networks, the start.
-        task: the teacher.
-        sample: points that stand for the population.
-        rates: factor of each layer's velocity; 1 by default.
-        thresholds: loss levels whose first crossing is noted.
-        s_max: give up after this time.
-        rtol: relative tolerance of the solver.
-        keep: store every state.
-        events: further margins of the weights that have to rise through 0.
-        max_steps: give up after so many steps of the solver.
-        progress: called with (copies done, copies) whenever some are done.
-
-    Returns:
-        Times of the crossings, final weights, and states where they were kept.
     """
     shapes = tuple((w.shape[1], w.shape[2]) for w in weights)
     x0 = flatten([w.double() for w in weights])
@@ -216,26 +200,11 @@ def flow(
 
 
 def flatten(weights: Stack) -> Tensor:
-    """All weights of a copy in one row.
-
-    Args:
-        weights: one tensor per layer, (copies, n_out, n_in).
-
-    Returns:
-        (copies, parameters).
-    """
+    """All weights of a copy in one row."""
     return torch.cat([w.flatten(1) for w in weights], 1)
 
 
 def unflatten(x: Tensor, shapes: Sequence[tuple[int, int]]) -> Stack:
-    """Undo :func:`flatten`.
-
-    Args:
-        x: (copies, parameters).
-        shapes: (n_out, n_in) of every layer.
-
-    Returns:
-        One tensor per layer, (copies, n_out, n_in).
-    """
+    """Undo :func:`flatten`."""
     pieces = torch.split(x, [a * b for a, b in shapes], dim=1)
     return [p.reshape(-1, a, b) for p, (a, b) in zip(pieces, shapes)]

@@ -168,19 +168,6 @@ def safe_spaces(
 ) -> SafeDirections:
     """The same for a model that is given as a function of its parameters.
 
-    Args:
-        outputs: θ (D,) → outputs (n, d) on the old task's inputs, D at most 2,000.
-        theta: parameters (D,) at which the directions start.
-        new: the same model on the new task's inputs (and head); without it directions are not ranked.
-        likelihood: ``"gaussian"`` (``"mse"``), ``"categorical"`` (``"ce"``), or an object with ``fisher`` and ``kl``.
-        reach: how far the model will move; K is looked at there, not at θ.
-        tolerance: K at reach, over that along the steepest direction, that still counts as unchanged. An orbit that is
-            curved leaves its tangent line, so a reach that is too long makes its directions unsafe: shorten it.
-        seed: of the random vectors that test a space and start the search.
-
-    Returns:
-        Spaces of safe directions, the most useful or the largest first, and how much of the kernel is not safe.
-
     >>> f = lambda th: torch.stack([th[0] + th[1], th[2] ** 2])[None]
     >>> found = safe_spaces(f, torch.zeros(3, dtype=torch.float64))
     >>> found.kernel, found.singular, found.best.basis[:, 0].abs().round(decimals=4).tolist()

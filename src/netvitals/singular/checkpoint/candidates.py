@@ -33,16 +33,7 @@ WIDEST = 2048  # channels up to which units are compared in pairs
 
 
 def candidate_directions(task: Task, loss: str, units: int) -> tuple[list[Direction], dict[str, str]]:
-    """Directions of a model in float64 that may be dead, and for every other parameter why it has none.
-
-    Args:
-        task: the model and its inputs, in eval mode.
-        loss: "ce" or "mse".
-        units: candidates of each kind per pair of layers, the weakest first.
-
-    Returns:
-        Directions, and what was skipped.
-    """
+    """Directions of a model in float64 that may be dead, and for every other parameter why it has none."""
     with plain_kernels():
         given = (task.args, dict(task.kwargs))
         anatomy = chart(task.model, given, forward=lambda model, batch: model(*batch[0], **batch[1]))
@@ -68,16 +59,7 @@ def candidate_directions(task: Task, loss: str, units: int) -> tuple[list[Direct
 
 
 def layer_pairs(anatomy: Anatomy, known: dict[str, Tensor], skipped: dict[str, str]) -> Iterator[Pair]:
-    """Hidden channels with what writes and what reads them: of linked layers, experts, gated MLPs and heads.
-
-    Args:
-        anatomy: of the model, with tensors.
-        known: its parameters by name.
-        skipped: gets place → reason for what has no pair.
-
-    Yields:
-        One pair after the other.
-    """
+    """Hidden channels with what writes and what reads them: of linked layers, experts, gated MLPs and heads."""
     layers = {layer.name: layer for layer in anatomy.layers}
     links = find_links(anatomy)
     skipped |= links.skipped

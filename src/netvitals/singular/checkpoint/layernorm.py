@@ -34,12 +34,6 @@ def ln_kernel(gain: Tensor) -> Tensor:
 
     $\gamma^{-1}/\|\gamma^{-1}\|$; where gains are zero, exactly their axes.
 
-    Args:
-        gain: γ of the norm.
-
-    Returns:
-        (d, k).
-
     >>> ln_kernel(torch.tensor([1.0, 2.0])).T
     tensor([[0.8944, 0.4472]])
     >>> ln_kernel(torch.tensor([1.0, 0.0, 3.0])).T
@@ -204,13 +198,6 @@ def ln_finite_t(d: int, sigma: float = 0.0) -> LNFiniteT:
     share of it along 1, independent, and $D = d - nB$: $\kappa_2 = E[nB/D]$ and
     $\kappa_4 = n^2 E[1/R]\,E[1/D - 5B/D^2 + 4B^2/D^3]$.
 
-    Args:
-        d: width of the norm.
-        sigma: noise along the dead channel.
-
-    Returns:
-        The constants, and where the slope changes.
-
     >>> print(ln_finite_t(16))
     LayerNorm of width 16: κ₂ = 0.0767, κ₄ = 1.1303; slope 0 below t = 0, 2 up to 0.261, then 4
     """
@@ -238,14 +225,6 @@ def ln_reset_rate(powers: Sequence[float], norm_after: Sequence[int], layer: int
     r"""Exponent $2\sum_{\ell < j \le p^*} p_j$ of the dead entry of $G_\ell$, $p^*$ the next norm from ``layer`` up.
 
     The corrected law (erratum E8): crossing a LayerNorm backwards erases every power of t gathered above it.
-
-    Args:
-        powers: power of t in each layer's dead weight, all ones for the symmetric path.
-        norm_after: positions p of norms between x_p and W_{p+1}.
-        layer: ℓ, counted from 1.
-
-    Returns:
-        The exponent.
 
     >>> [ln_reset_rate((1, 1, 1, 1), (3,), layer) for layer in (1, 2, 3, 4)]
     [4, 2, 0, 0]

@@ -47,15 +47,6 @@ class KernelShare(Result):
 def kernel_shares(model: nn.Module, batch: Any, *, mode: Mode = "eval", only: Only = None) -> Several[KernelShare]:
     """The Schur ratio of every norm's inputs at the direction of its kernel; no loss is needed.
 
-    Args:
-        model: the model, which is left as it was.
-        batch: what a loader yields; a target is not used.
-        mode: "eval", "train" (batch statistics, dropout modules off) or "as_is".
-        only: names or patterns of norms, or a function of a name.
-
-    Returns:
-        One share a norm that has a single direction in its kernel; the others are in ``skipped``.
-
     >>> net = nn.Sequential(nn.Linear(4, 6), nn.LayerNorm(6))
     >>> [share.norm for share in kernel_shares(net, torch.randn(50, 4))]
     ['1']

@@ -99,16 +99,7 @@ class Pair:
 
 
 def dead_units(pair: Pair, known: Mapping[str, Tensor], most: int) -> list[Direction]:
-    """Joint modes of the weakest channels; silent ones are passed over, so that the list is full.
-
-    Args:
-        pair: two layers with what passes between them.
-        known: parameters by name.
-        most: directions at most.
-
-    Returns:
-        The directions.
-    """
+    """Joint modes of the weakest channels; silent ones are passed over, so that the list is full."""
     rows, columns = pair.rows(known), pair.columns(known)
     strength = pair.after.square().mean(0).sqrt() * columns.norm(dim=1) + 1e-12 * rows.norm(dim=1) * columns.norm(dim=1)
     open_ = [u for u in strength.argsort().tolist() if not bool(pair.silent[u])]
@@ -130,16 +121,7 @@ def dead_units(pair: Pair, known: Mapping[str, Tensor], most: int) -> list[Direc
 
 
 def merges(pair: Pair, known: Mapping[str, Tensor], most: int) -> list[Direction]:
-    """Rows of two channels moved apart, for the pairs whose activations are most alike.
-
-    Args:
-        pair: two layers with what passes between them.
-        known: parameters by name.
-        most: directions at most.
-
-    Returns:
-        The directions.
-    """
+    """Rows of two channels moved apart, for the pairs whose activations are most alike."""
     rows, columns = pair.rows(known), pair.columns(known)
     size = pair.after.norm(dim=0)
     alive = (size > 0) & (columns.norm(dim=1) > 0) & (rows.norm(dim=1) > 0)
@@ -174,16 +156,7 @@ def merges(pair: Pair, known: Mapping[str, Tensor], most: int) -> list[Direction
 
 
 def hidden_directions(pair: Pair, known: Mapping[str, Tensor], most: int) -> list[Direction]:
-    """The bottom directions of a linear hidden space: of the activations' second moment, and of the reader's weight.
-
-    Args:
-        pair: two layers with what passes between them.
-        known: parameters by name.
-        most: directions at most.
-
-    Returns:
-        The directions.
-    """
+    """The bottom directions of a linear hidden space: of the activations' second moment, and of the reader's weight."""
     rows, columns = pair.rows(known), pair.columns(known)
     moment, reached = torch.linalg.eigh(pair.after.T @ pair.after / len(pair.after))
     seen = torch.linalg.eigh(columns @ columns.T).eigenvectors

@@ -213,15 +213,7 @@ def _stream(task: Task, nodes: Sequence[str] | None, mode: Mode) -> dict[str, Te
 
 
 def inside(module: str, owners: set[str]) -> bool:
-    """Whether a module that is itself a node holds this one: an addition inside a block is not the stream.
-
-    Args:
-        module: dotted name.
-        owners: names of the nodes.
-
-    Returns:
-        True where one holds it.
-    """
+    """Whether a module that is itself a node holds this one: an addition inside a block is not the stream."""
     parts = module.split(".")
     return any(".".join(parts[:i]) in owners for i in range(1, len(parts)))
 

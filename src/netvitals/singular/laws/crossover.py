@@ -44,18 +44,7 @@ def rotation_crossover(
     examples: int = 2000,
     seed: int = 0,
 ) -> tuple[Crossover, ...]:
-    """Crossovers of every layer below the last, by a freeze probe at each angle.
-
-    Args:
-        chain: the architecture.
-        angles: of the dead axis against the units' axes.
-        ts: grid of path positions.
-        examples: inputs.
-        seed: of the inputs.
-
-    Returns:
-        One a layer.
-    """
+    """Crossovers of every layer below the last, by a freeze probe at each angle."""
     grid = np.geomspace(1e-4, 0.7, 36) if ts is None else np.asarray(ts, float)
     if len(angles) < 3 or min(angles) <= 0:
         raise ValueError(f"a fit against the angle needs three positive angles or more, got {tuple(angles)}")

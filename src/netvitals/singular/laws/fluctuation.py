@@ -41,13 +41,6 @@ def nu(k: int, h: float = 0.0, beta: float = 1.0) -> float:
 def mean_square(k: int, h: float = 0.0) -> float:
     r"""$E_Z[m(Z)^2]$ with $m(Z) = E_{\pi_Z}[\eta^k]$ at β = 1: equal to λ = (h+1)/(2k), a check of the rule.
 
-    Args:
-        k: KL order.
-        h: exponent of the prior.
-
-    Returns:
-        The mean.
-
     >>> round(mean_square(3), 8) == round(1 / 6, 8)
     True
     """
@@ -57,13 +50,6 @@ def mean_square(k: int, h: float = 0.0) -> float:
 
 def nu_data_free(k: int, h: float = 0.0) -> float:
     r"""$\nu^{\sqrt T}(k) = \lambda - (\Gamma(\lambda + 1/2)/\Gamma(\lambda))^2$: the part without data fluctuation.
-
-    Args:
-        k: KL order.
-        h: exponent of the prior.
-
-    Returns:
-        ν without the data.
 
     >>> round(nu_data_free(2), 6)
     0.135763
@@ -75,13 +61,6 @@ def nu_data_free(k: int, h: float = 0.0) -> float:
 
 def nu_frozen(k: int, h: float = 0.0) -> float:
     r"""$\mathrm{Var}(\eta^k)$ at Z = 0: the data-free part for even k, λ for odd k (erratum E6: the signs of η cancel).
-
-    Args:
-        k: KL order.
-        h: exponent of the prior.
-
-    Returns:
-        The variance.
 
     >>> nu_frozen(3) == 1 / 6
     True
@@ -117,17 +96,6 @@ def functional_variance_mc(
 
     $V_n = \sum_i \mathrm{Var}_{post}[\log p(x_i|\theta)]$; with $s = a\theta^k$ it needs only the moments of s. The
     predictive losses use the second-cumulant expansion in the posterior, exact to $O(n^{-3/2})$ of their 1/n terms.
-
-    Args:
-        k: KL order of the direction, at least 1.
-        n: observations in a data set.
-        data_sets: data sets that are drawn.
-        scale: the leading coefficient a; ν must not depend on it (Theorem 96).
-        seed: of the data.
-        grid: about how many nodes each half of the posterior's grid has.
-
-    Returns:
-        ν and both losses times n, each with its standard error over data sets.
     """
     _check(k, 0.0, 1.0)
     if n < 2 or data_sets < 2 or not scale > 0:

@@ -33,12 +33,6 @@ class RateChain(Result):
 def rate_chain(k: int) -> RateChain:
     """The exponents of order ``k``.
 
-    Args:
-        k: KL order, 1 or more.
-
-    Returns:
-        The exponents.
-
     >>> rate_chain(2).fisher, rate_chain(2).fisher_volume, rate_chain(3).fisher_volume
     (2.0, -1.0, -0.75)
     """
@@ -57,26 +51,12 @@ def rate_chain(k: int) -> RateChain:
 
 
 def order_from_fisher(slope: float) -> float:
-    """k = 1 + slope/2 (Theorem 2).
-
-    Args:
-        slope: of the directional Fisher form in t.
-
-    Returns:
-        The order.
-    """
+    """k = 1 + slope/2 (Theorem 2)."""
     return 1 + slope / 2
 
 
 def mean_map_metric(mean: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """Fisher metric JᵀJ of a unit-variance Gaussian whose mean is ``mean(theta)``.
-
-    Args:
-        mean: of the parameters.
-
-    Returns:
-        a function of the parameters.
-    """
+    """Fisher metric JᵀJ of a unit-variance Gaussian whose mean is ``mean(theta)``."""
 
     def metric(theta: Tensor) -> Tensor:
         jacobian = jacfwd(mean)(theta)
@@ -87,14 +67,6 @@ def mean_map_metric(mean: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tens
 
 def sectional_curvature(metric: Callable[[Tensor], Tensor], point: Tensor, plane: tuple[int, int] = (0, 1)) -> float:
     r"""$K = R_{ijij} / (g_{ii} g_{jj} - g_{ij}^2)$ in the coordinate plane (i, j), by automatic differentiation.
-
-    Args:
-        metric: of a point, (D, D).
-        point: (D,).
-        plane: coordinates i and j.
-
-    Returns:
-        The curvature.
 
     >>> sphere = lambda p: torch.diag(torch.stack([torch.ones_like(p[0]), torch.sin(p[0]) ** 2]))
     >>> round(sectional_curvature(sphere, torch.tensor([1.0, 0.3], dtype=torch.float64)), 6)
@@ -119,17 +91,7 @@ def _curvature(metric: Callable[[Tensor], Tensor], point: Tensor, plane: tuple[i
 def high_curvature_volume(
     metric: Callable[[Tensor], Tensor], level: float, *, reach: float = 1.0, points: int = 4000
 ) -> tuple[float, float]:
-    r"""Volumes of $\{|K_{sec}(t, w{=}0)| > M\}$ up to reach: (Fisher, $\int\sqrt{\det F}\,dt$; Lebesgue, $\int dt$).
-
-    Args:
-        metric: of a point, (D, D).
-        level: M.
-        reach: how far t goes.
-        points: of the grid.
-
-    Returns:
-        Both volumes.
-    """
+    r"""Volumes of $\{|K_{sec}(t, w{=}0)| > M\}$ up to reach: (Fisher, $\int\sqrt{\det F}\,dt$; Lebesgue, $\int dt$)."""
     t = torch.linspace(0, reach, points + 1, dtype=torch.float64)[1:] - reach / (2 * points)
     line = torch.stack([t, torch.zeros_like(t)], 1)
     inside = vmap(lambda p: _curvature(metric, p, (0, 1)))(line).abs() > level

@@ -20,12 +20,6 @@ _NORMED = "behind a LayerNorm the dead channel holds the mean of the others: A h
 def network_rates(graph: RateGraph) -> Rates:
     """Exponents of every layer of a network with one dead channel on each axis, its own biases zero.
 
-    Args:
-        graph: from :func:`~netvitals.singular.networks.graph.rate_graph`.
-
-    Returns:
-        By layer name; ``stream`` holds the one amplitude that leaves the network.
-
     >>> import torch
     >>> from torch import nn
     >>> from netvitals.singular.networks.graph import rate_graph

@@ -111,13 +111,6 @@ def predict_rates(
 def residual_distance(edges: Mapping[tuple[int, int], float], nodes: int) -> tuple[list[float], list[float]]:
     """Cheapest path from input to each node and from each node to output; weights cost 1, identity skips 0.
 
-    Args:
-        edges: cost by (from, to).
-        nodes: how many.
-
-    Returns:
-        Both lists of costs.
-
     >>> residual_distance({(0, 1): 1, (1, 2): 1, (0, 2): 0}, 3)
     ([0, 1, 0], [0, 1, 0])
     """
@@ -150,12 +143,6 @@ def compose_blocks(blocks: Sequence[tuple[str, float]]) -> list[float]:
 
     Each block is (kind, rate); kinds "matmul", "mlp", "residual" transfer the dead amplitude as a scalar. Attention and
     gated blocks do not, and are refused: use :func:`predict_rates` for a whole chain of them.
-
-    Args:
-        blocks: from input to output.
-
-    Returns:
-        One exponent a block.
 
     >>> compose_blocks([("mlp", 2), ("mlp", 2)])
     [8, 4]
@@ -222,15 +209,6 @@ def rms_rate(powers: Sequence[float], norm_after: Sequence[int], layer: int, hom
     live ones at the cost of its own amplitude there, $t^p$, and not only through the weights above. Without norms the
     exponent is 2(L−ℓ); "no-LN rates in any window" (§A.6) is wrong where the detour is cheaper. In networks that are
     homogeneous between two norms (linear, ReLU) a later norm takes the detour away, because it goes along x itself.
-
-    Args:
-        powers: exponent of t of the dead entry in every layer.
-        norm_after: layers behind which there is an RMSNorm.
-        layer: counted from 1.
-        homogeneous: the activation is linear or ReLU.
-
-    Returns:
-        The exponent of the dead entry of G.
 
     >>> [rms_rate([1] * 4, [1], layer) for layer in (1, 2, 3, 4)], rms_rate([1] * 6, [2], 1)
     ([2, 4, 2, 0], 6)

@@ -52,20 +52,6 @@ def eps_scan_volume(
     r"""Monte Carlo of $\mathrm{Vol}\{K < \varepsilon\}$ in the box $[0, r]^{dim}$ under the prior $\prod |u_i|^h$.
 
     Points are drawn log-uniformly in each coordinate and reweighted, so that small ε has draws.
-
-    Args:
-        kl: batched function (draws, dim) → (draws,).
-        dim: number of coordinates.
-        radius: side r of the box.
-        prior_h: exponent h of the prior, the same for every coordinate.
-        eps: smallest and largest ε of the scan, inside (0, 1).
-        points: values of ε, evenly spaced in log ε.
-        draws: Monte Carlo points, shared by all ε.
-        max_m: multiplicities 1..max_m are compared by the residuals of their fits.
-        seed: of the draws.
-
-    Returns:
-        λ with its error, m, and the volumes (points,) behind them.
     """
     if dim < 1 or draws < 1:
         raise ValueError(f"a volume needs at least one dimension and one draw, got {dim} and {draws}")
@@ -122,15 +108,6 @@ def _fit(x: np.ndarray, y: np.ndarray, m: int) -> tuple[float, float, float]:
 def tied_crossing_volume(eps: float, k: int, r: int, h: float = 0.0) -> float:
     r"""Exact $\int_{(0,1)^r} 1[\prod x_i^{2k} < \varepsilon] \prod x_i^h\,dx = (h+1)^{-r} P_r(\delta^{h+1})$,
     $\delta = \varepsilon^{1/2k}$, $P_r(\delta) = \delta \sum_{j<r} (-\log\delta)^j / j!$.
-
-    Args:
-        eps: level of the divergence.
-        k: order of each sheet.
-        r: number of sheets.
-        h: exponent of the prior.
-
-    Returns:
-        The volume.
 
     >>> round(tied_crossing_volume(1e-4, k=1, r=1), 6)
     0.01

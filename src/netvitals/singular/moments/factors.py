@@ -57,14 +57,6 @@ def lambda_min(matrix: Tensor, spectrum: Tensor | None = None, floor: float = FL
 
     A factor of a float32 model has a higher ``Factor.floor``: pass it.
 
-    Args:
-        matrix: symmetric.
-        spectrum: its eigenvalues, rising, where they are known.
-        floor: relative, below which an eigenvalue counts as zero.
-
-    Returns:
-        Eigenvalue and count.
-
     >>> lambda_min(torch.diag(torch.tensor([0.0, 0.5, 2.0], dtype=torch.float64)))
     (0.5, 1)
     """
@@ -76,29 +68,13 @@ def lambda_min(matrix: Tensor, spectrum: Tensor | None = None, floor: float = FL
 
 
 def dead_entry(matrix: Tensor, direction: Tensor) -> float:
-    """vᵀMv for the unit vector along ``direction``.
-
-    Args:
-        matrix: symmetric (d, d).
-        direction: (d,).
-
-    Returns:
-        The entry.
-    """
+    """vᵀMv for the unit vector along ``direction``."""
     v = _unit(direction, matrix)
     return float(v @ matrix @ v)
 
 
 def schur_complement(matrix: Tensor, direction: Tensor) -> float:
-    """D − bᵀB⁻¹b of the entry along ``direction``: what the live directions do not explain.
-
-    Args:
-        matrix: symmetric (d, d).
-        direction: (d,).
-
-    Returns:
-        The complement.
-    """
+    """D − bᵀB⁻¹b of the entry along ``direction``: what the live directions do not explain."""
     v = _unit(direction, matrix)
     basis = torch.linalg.qr(torch.cat([v[:, None], torch.eye(len(v)).to(matrix)], 1))[0]
     m = basis.T @ matrix @ basis
@@ -111,14 +87,6 @@ def schur_constant(
     r"""$b^\top B^{-1} b / D = m_d^2 m_n^2 (h-1) / (s_d\,[(s_n - m_n^2) + (h-1) m_n^2])$ from first and second moments.
 
     The default is ReLU on an isotropic Gaussian, (mean, second moment) proportional to (1, π): $(h-1)/(\pi(h-2+\pi))$.
-
-    Args:
-        width: h.
-        dead: mean and second moment of the dead unit.
-        live: of the others; those of the dead one by default.
-
-    Returns:
-        The constant.
 
     >>> round(schur_constant(8), 5)
     0.24374
@@ -134,12 +102,6 @@ def kronecker_lift(factor: Factor) -> tuple[Tensor, float]:
     r"""$\Delta W = g_{\min} a_{\min}^\top$, the bottom eigenvector of A ⊗ G as a matrix, and its eigenvalue.
 
     Alone it is a gauge direction (K ≡ 0): the order of a dead unit lives in its joint mode across layers.
-
-    Args:
-        factor: A and G of a layer.
-
-    Returns:
-        ΔW and its eigenvalue.
     """
     a, g = torch.linalg.eigh(factor.A), torch.linalg.eigh(factor.G)
     return torch.outer(g.eigenvectors[:, 0], a.eigenvectors[:, 0]), float(a.eigenvalues[0] * g.eigenvalues[0])
@@ -153,17 +115,6 @@ def joint_mode(
 
     Without ``row`` and ``column`` the unit's own weights are used, or a fixed random vector where they vanish (a
     constant column would be the logit shift, which cross-entropy does not see).
-
-    Args:
-        model: that has the layers.
-        first: name of the layer that writes the unit.
-        second: name of the layer that reads it.
-        unit: its index.
-        row: incoming direction.
-        column: outgoing direction.
-
-    Returns:
-        Tensors by parameter name.
     """
     w_in, w_out = model.get_submodule(first).weight, model.get_submodule(second).weight
     assert isinstance(w_in, Tensor) and isinstance(w_out, Tensor)

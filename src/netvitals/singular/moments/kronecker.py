@@ -80,14 +80,7 @@ class Call:
 
 
 def why_not(call: Call) -> str:
-    """Why a layer has no pair of factors; empty where it has one.
-
-    Args:
-        call: of a layer.
-
-    Returns:
-        The reason.
-    """
+    """Why a layer has no pair of factors; empty where it has one."""
     if isinstance(call.module, nn.MultiheadAttention):
         return _FUSED
     if not _covered(call.module):

@@ -62,12 +62,6 @@ class SchurProfile(Result):
 def schur_ratios(rows: Tensor) -> Tensor:
     r"""$1/(A_{ii}(A^{-1})_{ii})$ for every column of ``rows`` (examples, units), in float64; NaN for silent columns.
 
-    Args:
-        rows: activations.
-
-    Returns:
-        One ratio a unit.
-
     >>> schur_ratios(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]))
     tensor([0.7500, 0.7500], dtype=torch.float64)
     """

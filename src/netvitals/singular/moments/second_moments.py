@@ -12,12 +12,6 @@ def gram(rows: Tensor) -> Tensor:
 
     From a width of 128 on only blocks on and above the diagonal are multiplied, two thirds of all.
 
-    Args:
-        rows: (n, width).
-
-    Returns:
-        (width, width).
-
     >>> gram(torch.tensor([[1.0, 2.0], [0.0, 1.0]]))
     tensor([[1., 2.],
             [2., 5.]], dtype=torch.float64)
@@ -44,15 +38,6 @@ def input_moment(module: nn.Module, x: Tensor, bias: bool, exact: bool = False) 
     """E[r rᵀ] for the input ``x`` of a Linear, Conv1d, Conv2d or Embedding, in the order of the weight's columns.
 
     With ``bias`` a constant 1 is appended to every row; ``exact`` sums products in float64 whatever x is.
-
-    Args:
-        module: the layer.
-        x: its input.
-        bias: append a constant 1.
-        exact: sum in float64.
-
-    Returns:
-        The second moment.
     """
     x = x.double() if exact and x.is_floating_point() else x
     if isinstance(module, nn.Embedding):
@@ -79,13 +64,6 @@ def patches(module: nn.Conv1d | nn.Conv2d, x: Tensor) -> tuple[Tensor, int]:
     """What every output position of a convolution sees, (samples × positions, kernel × channels), and the kernel size.
 
     Channels come last, so that a patch is copied in long runs.
-
-    Args:
-        module: the convolution.
-        x: its input.
-
-    Returns:
-        Patches, and the kernel size.
     """
     flat = isinstance(module, nn.Conv1d)
     x = x.unsqueeze(2) if flat else x

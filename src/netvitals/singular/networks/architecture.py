@@ -260,15 +260,7 @@ Architecture = Chain | AttentionChain | SwiGLUStack
 
 
 def normed(x: Tensor, kind: str) -> Tensor:
-    """Layer norm or RMS norm over the last dimension, without gain or shift.
-
-    Args:
-        x: (..., units).
-        kind: ``"layer"`` subtracts the mean first; any other only divides by the root mean square.
-
-    Returns:
-        The normalised tensor, in the shape of ``x``.
-    """
+    """Layer norm or RMS norm over the last dimension, without gain or shift."""
     centred = x - x.mean(-1, keepdim=True) if kind == "layer" else x
     return centred / (centred.square().mean(-1, keepdim=True) + 1e-30).sqrt()  # a sample with no live unit stays 0
 

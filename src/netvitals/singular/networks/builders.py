@@ -275,14 +275,7 @@ Builder = Autoencoder | Superposition | BlockPair | PreNormProbe | Memorised | P
 
 
 def inputs_of(builder: Builder) -> Callable[[int, torch.Generator], Tensor]:
-    """Gaussian inputs of the builder's shape.
-
-    Args:
-        builder: of a network.
-
-    Returns:
-        a function of (samples, generator).
-    """
+    """Gaussian inputs of the builder's shape."""
     shape: tuple[int, ...] = (builder.tokens, builder.width) if isinstance(builder, BlockPair) else (builder.width,)
     shape = builder.shape if isinstance(builder, CrossAttentionChain) else shape
     return lambda samples, generator: torch.randn(samples, *shape, generator=generator, dtype=f64)

@@ -94,13 +94,6 @@ class RateGraph:
 def rate_graph(model: nn.Module, batch: Any) -> RateGraph:
     """Read a network, or say what in it has no law; the model is left as it was.
 
-    Args:
-        model: any module that returns one tensor, in the mode that is meant (batch norm and dropout differ).
-        batch: inputs.
-
-    Returns:
-        Its weights, activations, norms and sums.
-
     >>> net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
     >>> [step.kind for step in rate_graph(net, torch.ones(5, 3)).steps]
     ['layer', 'activation', 'layer']

@@ -78,22 +78,7 @@ def freeze_probe(
     direction: int = 0,
     fisher: str = "expected",
 ) -> Ladder:
-    """Measure the exponents of ``architecture``.
-
-    Args:
-        architecture: a builder, such as a chain.
-        ts: places on the path, three or more.
-        loss: "mse" (½‖y − f‖², target = output at t = 0 plus noise) or "ce" (softmax over the outputs).
-        noise: σ of the target's noise; 0 is the noise-free regime.
-        examples: inputs, the same at every t.
-        seed: of inputs, noise and labels.
-        direction: which dead direction (0 is the last channel).
-        fisher: for "ce": "expected", or "empirical" with labels drawn at t = 0. For "mse" the loss gradient is used,
-            which is the noisy or noise-free regime of the theory.
-
-    Returns:
-        A fit for every layer and readout.
-    """
+    """Measure the exponents of ``architecture``."""
     _check(architecture, ts, noise, examples, direction, fisher)
     generator = torch.Generator().manual_seed(seed)
     x = _inputs(architecture, examples, generator)

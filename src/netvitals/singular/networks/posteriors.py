@@ -123,16 +123,6 @@ def of_linear_readout(
 
     Given θ the loss is quadratic in each row of A, whose posterior is normal with precision
     $P = n\beta\,\overline{\phi\phi^\top} + \gamma$.
-
-    Args:
-        features: θ (points, parameters) → φ (points, examples, units).
-        inner: θ*.
-        outer: A* (outputs, units).
-        nbeta: n·β.
-        gamma: the localisation.
-
-    Returns:
-        nβ E[L − L*].
     """
     axes = [_grid(center) for center in inner]
     points = np.stack([g.ravel() for g in np.meshgrid(*(a for a, _ in axes), indexing="ij")], 1)

@@ -158,18 +158,6 @@ def component_shift(
 ) -> ComponentShift:
     """Slopes of the six components of the probe block over a window, and what they share (dead-directions §9.3).
 
-    Args:
-        net: the stack.
-        ts: the window, three places or more.
-        fisher: "expected" (gradients of unit noise at the output: the population Fisher) or "empirical" (of the squared
-            loss whose target is the output at t = 0 with unit noise, whose residual grows with t).
-        reference: the component whose shift is δ.
-        examples: sequences.
-        seed: of inputs and noise.
-
-    Returns:
-        Slopes, shifts and counts.
-
     >>> found = component_shift(PreNormTransformer(tokens=4), (1e-4, 3e-4, 1e-3), examples=40)
     >>> max(abs(s) for s in found.shifts.values()) < 0.01
     True

@@ -214,14 +214,7 @@ def specimens() -> list[Specimen]:
 
 
 def examine(specimen: Specimen) -> Examined:
-    """What our estimators say of a specimen.
-
-    Args:
-        specimen: a network with known invariants.
-
-    Returns:
-        What was found beside what is true.
-    """
+    """What our estimators say of a specimen."""
     ts = torch.logspace(-2, -1, 10).tolist() if specimen.likelihood != "gaussian" else None
     options: dict[str, Any] = {} if ts is None else {"ts": ts}
     result = kl_order(specimen.outputs, specimen.theta0, specimen.direction, specimen.likelihood, **options)

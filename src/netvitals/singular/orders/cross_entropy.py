@@ -24,13 +24,6 @@ def without_logit_shift(g: Tensor, jacobian: Tensor | None = None) -> Tensor:
     Returned is the matrix in an orthonormal basis of the complement, one dimension smaller, so that its smallest
     eigenvalue means something. For a layer below, the removed direction is $J^{+} \mathbf 1$, where there is one.
 
-    Args:
-        g: covariance of gradients.
-        jacobian: of the logits in the layer's output; None for the head itself.
-
-    Returns:
-        The matrix.
-
     >>> p = torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64)
     >>> torch.linalg.eigvalsh(without_logit_shift(torch.diag(p) - torch.outer(p, p)))[0] > 0.1
     tensor(True)
@@ -65,15 +58,7 @@ class SoftmaxHead(Result):
 
 
 def softmax_head(logits: Tensor, labels: Tensor) -> SoftmaxHead:
-    """c₀ and the memorisation contrast of a batch.
-
-    Args:
-        logits: (…, C).
-        labels: (…) whole numbers below C.
-
-    Returns:
-        Both numbers.
-    """
+    """c₀ and the memorisation contrast of a batch."""
     flat, y = logits.detach().double().flatten(0, -2), labels.flatten().long()
     if len(flat) != len(y) or not len(y):
         raise ValueError(f"one label per row of logits is needed, got {len(y)} for {len(flat)}")

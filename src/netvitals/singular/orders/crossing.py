@@ -95,20 +95,7 @@ def eps_scan(
     t: float = 1e-3,
     likelihood: str | Likelihood = "gaussian",
 ) -> float:
-    """Slope of the anchored ray's Fisher in ε: 2k of the anchored sheet, a third reading of the orders.
-
-    Args:
-        outputs: θ (D,) → outputs (n, d) on fixed inputs.
-        theta0: where the sheets cross.
-        moving: normal of the sheet that is left.
-        anchored: normal of the sheet kept away from.
-        eps: distances from the anchored sheet.
-        t: distance from the moving one.
-        likelihood: name or object.
-
-    Returns:
-        The slope.
-    """
+    """Slope of the anchored ray's Fisher in ε: 2k of the anchored sheet, a third reading of the orders."""
     unit = anchored / anchored.norm()
     values = [
         float(

@@ -26,13 +26,6 @@ _RANK = 1e-10  # relative singular value below which a generator moves nothing
 def normal_bundle(fibre: Callable[[Tensor], Tensor], tau0: Tensor) -> Tensor:
     """Orthonormal columns B_N (D, D − d_T) normal to the fibre τ ↦ θ(τ) at ``tau0``.
 
-    Args:
-        fibre: coordinates τ → parameters.
-        tau0: a point of it.
-
-    Returns:
-        The columns.
-
     >>> circle = lambda tau: torch.stack([torch.cos(tau[0]), torch.sin(tau[0])])
     >>> normal_bundle(circle, torch.zeros(1, dtype=torch.float64)).abs().T
     tensor([[1., 0.]], dtype=torch.float64)
@@ -43,16 +36,7 @@ def normal_bundle(fibre: Callable[[Tensor], Tensor], tau0: Tensor) -> Tensor:
 
 
 def subfamily(outputs: Outputs, theta0: Tensor, basis: Tensor) -> Outputs:
-    """The family n ↦ outputs(θ0 + B n): hand it to ``fisher_matrix`` or ``kl_order`` at n = 0.
-
-    Args:
-        outputs: θ (D,) → outputs (n, d).
-        theta0: the origin.
-        basis: (D, directions).
-
-    Returns:
-        a function of the coordinates n.
-    """
+    """The family n ↦ outputs(θ0 + B n): hand it to ``fisher_matrix`` or ``kl_order`` at n = 0."""
     if basis.ndim != 2 or len(basis) != theta0.numel():
         raise ValueError(f"the basis must be (D, directions) with D = {theta0.numel()}, got {tuple(basis.shape)}")
     return lambda n: outputs(theta0 + basis @ n)
@@ -60,14 +44,6 @@ def subfamily(outputs: Outputs, theta0: Tensor, basis: Tensor) -> Outputs:
 
 def vertical(action: Callable[[Tensor, Tensor], Tensor], theta: Tensor, modes: int) -> Tensor:
     r"""Generators $\partial_c\,(c \cdot \theta)|_{c=0}$ of a group action, (D, modes).
-
-    Args:
-        action: (c, θ) → θ.
-        theta: where.
-        modes: number of group parameters.
-
-    Returns:
-        The generators.
 
     >>> rescale = lambda c, th: torch.stack([th[0] * torch.exp(c[0]), th[1] * torch.exp(-c[0])])
     >>> vertical(rescale, torch.tensor([2.0, 3.0]), 1).T
@@ -81,14 +57,7 @@ def vertical(action: Callable[[Tensor, Tensor], Tensor], theta: Tensor, modes: i
 
 
 def log_metric(theta: Tensor) -> Tensor:
-    r"""Diagonal metric $1/\theta_i^2$, which rescalings preserve; parameters must not be zero.
-
-    Args:
-        theta: parameters.
-
-    Returns:
-        The diagonal.
-    """
+    r"""Diagonal metric $1/\theta_i^2$, which rescalings preserve; parameters must not be zero."""
     if bool((theta == 0).any()):
         raise ValueError("the logarithmic metric needs parameters that are not zero: it measures relative changes")
     return 1 / theta.double().square()
@@ -125,16 +94,6 @@ def quotient_fisher(
 ) -> QuotientFisher:
     r"""$\bar F = B_H^\top F B_H$ with $B_H$ the metric-orthogonal complement of the generators.
 
-    Args:
-        outputs: θ (D,) → outputs (n, d) on fixed inputs.
-        theta: parameters (D,).
-        generators: vertical vectors (D, r), from :func:`vertical`.
-        metric: positive diagonal (D,) of a metric that the group preserves; Euclidean by default.
-        likelihood: ``"gaussian"`` (``"mse"``), ``"categorical"`` (``"ce"``), or an object with ``fisher`` and ``kl``.
-
-    Returns:
-        The Fisher form (H, H) on the horizontal space, its basis (D, H), and how far the generators are from a gauge.
-
     >>> chain = lambda th: th.prod().reshape(1, 1)
     >>> act = lambda c, th: th * torch.exp(torch.stack([c[0], c[1] - c[0], -c[1]]))
     >>> th = torch.full((3,), 0.1, dtype=torch.float64)
@@ -154,16 +113,7 @@ def quotient_fisher(
 
 
 def horizontal(direction: Tensor, generators: Tensor, metric: Tensor | None = None) -> Tensor:
-    """The part of ``direction`` that is metric-orthogonal to the orbit: the order along it is intrinsic.
-
-    Args:
-        direction: (D,).
-        generators: of the orbit, (D, modes).
-        metric: its diagonal; Euclidean by default.
-
-    Returns:
-        (D,).
-    """
+    """The part of ``direction`` that is metric-orthogonal to the orbit: the order along it is intrinsic."""
     root = torch.ones_like(direction, dtype=torch.float64) if metric is None else metric.double().sqrt()
     basis = _complement(root[:, None] * generators.double())
     return basis @ (basis.T @ (root * direction.double())) / root

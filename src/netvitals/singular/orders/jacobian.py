@@ -22,14 +22,6 @@ _STEPS = 12  # of Gauss–Newton
 def whitened(outputs: Outputs, theta0: Tensor, likelihood: str) -> tuple[Callable[[Tensor], Tensor], int]:
     """The whitened change of the outputs as a flat function of θ, and how many scores it has.
 
-    Args:
-        outputs: θ (D,) → outputs (n, d).
-        theta0: the point whose model is the truth.
-        likelihood: "gaussian" ("mse") or "categorical" ("ce").
-
-    Returns:
-        g with g(θ0) = 0, and n·d, or n·(d − 1) for a softmax.
-
     >>> g, scores = whitened(lambda th: th[None], torch.zeros(3, dtype=torch.float64), "mse")
     >>> g(torch.ones(3, dtype=torch.float64)), scores
     (tensor([1., 1., 1.], dtype=torch.float64), 3)
@@ -51,32 +43,13 @@ def whitened(outputs: Outputs, theta0: Tensor, likelihood: str) -> tuple[Callabl
 
 
 def derivative(g: Callable[[Tensor], Tensor], theta: Tensor, directions: Tensor) -> Tensor:
-    """J·directions, (scores, directions), by forward mode; batched where the model allows it.
-
-    Args:
-        g: of the parameters.
-        theta: where.
-        directions: (D, k).
-
-    Returns:
-        The products.
-    """
+    """J·directions, (scores, directions), by forward mode; batched where the model allows it."""
     one = lambda v: jvp(g, (theta,), (v,))[1]
     return _each(one, directions.T).T
 
 
 def second_derivative(g: Callable[[Tensor], Tensor], theta: Tensor, kernel: Tensor, absorbed: Tensor) -> Tensor:
-    """½ g″ on pairs of the kernel's columns, without what ``absorbed`` spans, in as few coordinates as it needs.
-
-    Args:
-        g: the whitened change.
-        theta: the point.
-        kernel: (D, s).
-        absorbed: (scores, r) orthonormal, the image of J.
-
-    Returns:
-        A symmetric map (s, s, q).
-    """
+    """½ g″ on pairs of the kernel's columns, without what ``absorbed`` spans, in as few coordinates as it needs."""
     s = kernel.shape[1]
     pairs = [(i, j) for i in range(s) for j in range(i, s)]
     if not pairs:
@@ -99,17 +72,7 @@ def second_derivative(g: Callable[[Tensor], Tensor], theta: Tensor, kernel: Tens
 
 
 def solved(g: Callable[[Tensor], Tensor], start: Tensor, basis: Tensor, size: float) -> Tensor | None:
-    """The zero of g near ``start`` in the directions of ``basis``, by Gauss–Newton; None where there is none.
-
-    Args:
-        g: the whitened change.
-        start: where to begin.
-        basis: (D, k) directions that may move.
-        size: how far the solution may lie away.
-
-    Returns:
-        The zero.
-    """
+    """The zero of g near ``start`` in the directions of ``basis``, by Gauss–Newton; None where there is none."""
     theta, first = start, float(g(start).norm())
     floor = 1e-11 * max(1.0, float(start.norm()))
     for _ in range(_STEPS):

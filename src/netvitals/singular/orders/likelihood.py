@@ -78,17 +78,7 @@ class Labelled:
 
 
 def monte_carlo(outputs: Tensor, family: str = "categorical", sigma: float = 1.0, seed: int = 0) -> Labelled:
-    """Labels drawn once from the model at ``outputs``.
-
-    Args:
-        outputs: of the model, (n, d).
-        family: ``categorical`` or ``gaussian``.
-        sigma: noise of a Gaussian.
-        seed: of the draw.
-
-    Returns:
-        a likelihood with these labels.
-    """
+    """Labels drawn once from the model at ``outputs``."""
     generator = torch.Generator(outputs.device).manual_seed(seed)
     if family == "categorical":
         labels = torch.multinomial(outputs.softmax(-1), 1, generator=generator).squeeze(1)
@@ -101,12 +91,6 @@ def monte_carlo(outputs: Tensor, family: str = "categorical", sigma: float = 1.0
 
 def get(likelihood: str | Likelihood) -> Likelihood:
     """A likelihood by name, or the one given.
-
-    Args:
-        likelihood: name or object.
-
-    Returns:
-        The object.
 
     >>> get("categorical").name
     'categorical, expected Fisher'

@@ -72,14 +72,7 @@ def gauge_or_singular(
 
 
 def verdict_of(scan: KLOrder) -> str:
-    """The kind of direction that a scan shows.
-
-    Args:
-        scan: along the direction.
-
-    Returns:
-        ``singular``, ``gauge``, ``regular`` or ``unclear``.
-    """
+    """The kind of direction that a scan shows."""
     if scan.note.startswith("gauge"):
         return "gauge"
     if scan.order is None:
@@ -111,15 +104,7 @@ def along(model: nn.Module, batch: Any, *, direction: Mapping[str, Tensor]) -> t
 
 
 def along_task(task: Task, direction: Mapping[str, Tensor]) -> tuple[Outputs, Tensor, Tensor]:
-    """The same for a batch that was taken apart before.
-
-    Args:
-        task: model and batch.
-        direction: by parameter name.
-
-    Returns:
-        Outputs as a function of the flat parameters, θ0, and the flat direction.
-    """
+    """The same for a batch that was taken apart before."""
     model = task.model
     params = dict(model.named_parameters(remove_duplicate=False))  # a tied weight moves wherever it is used
     if missing := [n for n in direction if n not in params]:

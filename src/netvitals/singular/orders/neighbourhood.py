@@ -71,16 +71,6 @@ def local_coefficient(
 ) -> LocalCoefficient:
     r"""λ, m and ν at ``theta0``, the model there being the truth and the prior positive.
 
-    Args:
-        outputs: θ (D,) → outputs (n, d) on fixed inputs, in float64; at least as many scores n·d as parameters.
-        theta0: the point, on the singular set where there is one.
-        likelihood: "gaussian" ("mse") or "categorical" ("ce").
-        sides: masks (D,) of the weights before and behind a hidden layer, whose degenerate directions may be the two
-            sheets of a crossing; without, the sheets are looked for.
-
-    Returns:
-        The invariants where the neighbourhood has one of the forms above.
-
     >>> x = torch.linspace(-1, 1, 9, dtype=torch.float64)[:, None]
     >>> print(local_coefficient(lambda th: th[0] * torch.tanh(th[1] * x), torch.zeros(2, dtype=torch.float64)))
     λ = 0.5, m = 2, ν not determined (rank 0 of 2; two sheets of codimension 1 and 1 cross)

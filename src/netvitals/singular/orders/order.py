@@ -82,15 +82,6 @@ def directional_fisher(
 ) -> Tensor:
     r"""$v^\top F(\theta) v$ by one Jacobian-vector product; half precision is promoted to float64.
 
-    Args:
-        outputs: θ (D,) → outputs (n, d).
-        theta: where.
-        direction: v.
-        likelihood: name or object.
-
-    Returns:
-        One number.
-
     >>> line = lambda th: th[:1].expand(4, 1)
     >>> float(directional_fisher(line, torch.tensor([2.0, 0.0]), torch.tensor([3.0, 0.0])))
     9.0
@@ -105,18 +96,7 @@ def directional_fisher(
 def kl_along(
     outputs: Outputs, theta0: Tensor, direction: Tensor, ts: Sequence[float], likelihood: str | Likelihood = "gaussian"
 ) -> Tensor:
-    """K(θ0 + t v) for each t, the model at θ0 being the truth.
-
-    Args:
-        outputs: θ (D,) → outputs (n, d).
-        theta0: the truth.
-        direction: v.
-        ts: distances.
-        likelihood: name or object.
-
-    Returns:
-        One number a distance.
-    """
+    """K(θ0 + t v) for each t, the model at θ0 being the truth."""
     check_direction(theta0, direction)
     family = likelihoods.get(likelihood)
     if not len(ts):
@@ -250,15 +230,6 @@ class ScoreExpansion(Result):
 def score_expansion(outputs: Outputs, theta0: Tensor, direction: Tensor, order: int = 4) -> ScoreExpansion:
     r"""$f(\theta_0 + t v) = \sum_j t^j f_j$ by nested forward mode; k the first j with $f_j \ne 0$, $C = E\|f_k\|^2/2$.
 
-    Args:
-        outputs: θ (D,) → outputs (n, d).
-        theta0: where.
-        direction: v; it is normalised.
-        order: how far.
-
-    Returns:
-        k, C and the terms.
-
     >>> square = lambda th: th[:1].square().expand(3, 1)
     >>> score_expansion(square, torch.zeros(1, dtype=torch.float64), torch.ones(1, dtype=torch.float64)).C
     0.5
@@ -282,12 +253,7 @@ def score_expansion(outputs: Outputs, theta0: Tensor, direction: Tensor, order: 
 
 
 def check_direction(theta: Tensor, direction: Tensor) -> None:
-    """A sentence for a direction of the wrong shape, zero or not finite.
-
-    Args:
-        theta: parameters.
-        direction: in their space.
-    """
+    """A sentence for a direction of the wrong shape, zero or not finite."""
     if not isinstance(theta, Tensor) or not isinstance(direction, Tensor):
         raise TypeError(f"theta and direction are tensors, got {type(theta).__name__} and {type(direction).__name__}")
     if theta.ndim != 1 or direction.shape != theta.shape:
@@ -300,11 +266,7 @@ def check_direction(theta: Tensor, direction: Tensor) -> None:
 
 
 def check_outputs(outputs: Tensor) -> None:
-    """A sentence for outputs without samples, without entries, or with NaN.
-
-    Args:
-        outputs: of a model.
-    """
+    """A sentence for outputs without samples, without entries, or with NaN."""
     if outputs.ndim < 2 or not outputs.numel():
         raise ValueError(
             f"outputs must be (samples, outputs) with at least one of each, got shape {tuple(outputs.shape)}"
@@ -314,12 +276,5 @@ def check_outputs(outputs: Tensor) -> None:
 
 
 def promoted(x: Tensor) -> Tensor:
-    """Half precision as float64, anything else as it is.
-
-    Args:
-        x: any tensor.
-
-    Returns:
-        The tensor.
-    """
+    """Half precision as float64, anything else as it is."""
     return x.double() if x.dtype in (torch.float16, torch.bfloat16) else x

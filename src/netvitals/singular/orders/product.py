@@ -25,15 +25,6 @@ _RANK = 1e-6  # of the largest singular value
 def product_crossing(outputs: Outputs, theta0: Tensor, first: Tensor, likelihood: str = "gaussian") -> LocalCoefficient:
     r"""λ and m where two groups of parameters vanish together, both zero at ``theta0``.
 
-    Args:
-        outputs: θ (D,) → outputs (n, d) on fixed inputs, in float64.
-        theta0: the point, zero in every parameter.
-        first: mask (D,) of the incoming weights; the others are outgoing.
-        likelihood: "gaussian" ("mse") or "categorical" ("ce").
-
-    Returns:
-        λ and m where the rays show a crossing of two sheets, else the reason.
-
     >>> x = torch.linspace(-1, 1, 9, dtype=torch.float64)[:, None]
     >>> unit = lambda th: th[0] * torch.relu(th[1] * x)
     >>> found = product_crossing(unit, torch.zeros(2, dtype=torch.float64), torch.tensor([False, True]))

@@ -26,14 +26,7 @@ class Sheets:
 
 
 def defined_below(form: Tensor) -> float:
-    """The smallest ‖T(v, v)‖ over unit v, over the largest; 0 where T has a zero.
-
-    Args:
-        form: symmetric (s, s, q).
-
-    Returns:
-        From 0 to 1.
-    """
+    """The smallest ‖T(v, v)‖ over unit v, over the largest; 0 where T has a zero."""
     if form.shape[0] > MOST:
         return 0.0
     return float(_minima(form)[0].min())
@@ -41,13 +34,6 @@ def defined_below(form: Tensor) -> float:
 
 def sheets_of(form: Tensor, guess: tuple[Tensor, Tensor] | None = None) -> Sheets | None:
     """The two subspaces whose union is the zero set of the form; None where it is not of that kind.
-
-    Args:
-        form: symmetric (s, s, q).
-        guess: vectors (s, a) and (s, c) that may span them; looked for where they do not.
-
-    Returns:
-        Both subspaces.
 
     >>> product = torch.zeros(2, 2, 1, dtype=torch.float64)
     >>> product[0, 1] = product[1, 0] = 0.5
@@ -86,14 +72,7 @@ def _checked(form: Tensor, first: Tensor | None, second: Tensor | None) -> Sheet
 
 
 def terms_apart(form: Tensor) -> bool:
-    """Whether T is a sum of squares of single directions into orthogonal outputs: then their ν add.
-
-    Args:
-        form: symmetric (s, s, q).
-
-    Returns:
-        True where they do not mix.
-    """
+    """Whether T is a sum of squares of single directions into orthogonal outputs: then their ν add."""
     gen = torch.Generator().manual_seed(2)
     weights = torch.randn(form.shape[2], generator=gen, dtype=form.dtype)
     basis = torch.linalg.eigh(form @ weights).eigenvectors

@@ -29,14 +29,6 @@ _TANGENTIAL = 1e-6  # divergence along an eigenvector, over that along the path,
 def fisher_matrix(outputs: Outputs, theta: Tensor, likelihood: str | Likelihood = "gaussian") -> Tensor:
     """F (D, D) in float64 by a batched backward pass per output, for Gaussian and categorical likelihoods.
 
-    Args:
-        outputs: θ (D,) → outputs (n, d).
-        theta: where.
-        likelihood: name or object.
-
-    Returns:
-        The matrix.
-
     >>> fisher_matrix(lambda th: th[:1].expand(4, 1), torch.zeros(2, dtype=torch.float64)).tolist()
     [[1.0, 0.0], [0.0, 0.0]]
     """
@@ -194,15 +186,6 @@ def operational_selection(
     """Which rank of a stored spectrum carries the predicted exponent (§5.1); None with "theorem reach exceeded".
 
     Ranks whose magnitude is within rounding of zero are left out rather than matched.
-
-    Args:
-        exponents: one a rank.
-        magnitudes: eigenvalues, one a rank.
-        predicted: the exponent looked for.
-        tolerance: how far it may be off.
-
-    Returns:
-        The rank, and a note.
     """
     if not len(exponents) or len(exponents) != len(magnitudes):
         raise ValueError(
@@ -260,16 +243,7 @@ def _classify(
 
 
 def score_rows(outputs: Outputs, theta: Tensor, family: Likelihood) -> Tensor:
-    """Rows r with Σ r rᵀ = F: Jacobian rows times a square root of the output metric.
-
-    Args:
-        outputs: θ (D,) → outputs (n, d).
-        theta: where.
-        family: the likelihood.
-
-    Returns:
-        (n·d, D).
-    """
+    """Rows r with Σ r rᵀ = F: Jacobian rows times a square root of the output metric."""
     out, pull = vjp(outputs, theta)[:2]
     if not torch.isfinite(out).all():
         raise ValueError("the outputs are not finite: look for NaN in the data or the parameters")

@@ -45,15 +45,7 @@ class ChainHealth(Result):
 
 
 def examine(traces: Mapping[str, np.ndarray], limit: float) -> tuple[ChainHealth, np.ndarray]:
-    """Health of the chains, and which of them may be averaged.
-
-    Args:
-        traces: observables along the chains, (chains, draws) each; "loss" is one of them.
-        limit: a chain whose loss passes this value, or is not finite, counts as diverged.
-
-    Returns:
-        The health of the chains, and a mask of those that did not diverge.
-    """
+    """Health of the chains, and which of them may be averaged."""
     loss = traces["loss"]
     with np.errstate(invalid="ignore"):
         bad = ~np.isfinite(loss).all(1) | (loss > limit).any(1)
@@ -69,12 +61,6 @@ def examine(traces: Mapping[str, np.ndarray], limit: float) -> tuple[ChainHealth
 def ranked(chains: np.ndarray) -> np.ndarray:
     r"""Normal scores $\Phi^{-1}((r - 3/8)/(S + 1/4))$ of the ranks over all chains, ties with their mean rank.
 
-    Args:
-        chains: (chains, draws).
-
-    Returns:
-        Shaped like ``chains``.
-
     >>> ranked(np.array([[1.0, 100.0], [2.0, 3.0]])).round(2).tolist()
     [[-1.05, 1.05], [-0.3, 0.3]]
     """
@@ -86,26 +72,13 @@ def ranked(chains: np.ndarray) -> np.ndarray:
 
 
 def halves(chains: np.ndarray) -> np.ndarray:
-    """First and second half of every chain, as chains of their own.
-
-    Args:
-        chains: (chains, draws).
-
-    Returns:
-        (2 chains, draws // 2).
-    """
+    """First and second half of every chain, as chains of their own."""
     half = chains.shape[1] // 2
     return np.concatenate([chains[:, :half], chains[:, chains.shape[1] - half :]])
 
 
 def r_hat(chains: np.ndarray) -> float:
     r"""Rank-normalised split $\hat R$, the larger of that of the values and that of their distances to the median.
-
-    Args:
-        chains: (chains, draws).
-
-    Returns:
-        Near 1 where all half chains have one distribution; NaN for fewer than 4 draws.
 
     >>> r_hat(np.random.default_rng(0).normal(size=(4, 1000))) < 1.01
     True
@@ -118,12 +91,6 @@ def r_hat(chains: np.ndarray) -> float:
 
 def split_r_hat(chains: np.ndarray) -> float:
     r"""$\hat R$ on half chains: square root of pooled over within-chain variance.
-
-    Args:
-        chains: (chains, draws).
-
-    Returns:
-        1 where they agree.
 
     >>> round(split_r_hat(np.random.default_rng(0).normal(size=(4, 1000))), 1)
     1.0
@@ -145,12 +112,6 @@ def effective_draws(chains: np.ndarray) -> float:
     The autocorrelations are $1 - (W - \bar c_\tau)/\hat V$ with W the variance within, $\hat V$ the pooled variance and
     $\bar c_\tau$ the mean autocovariance, so that chains that disagree have few effective draws; the sum of pairs is
     made to fall (Geyer).
-
-    Args:
-        chains: (chains, draws), or one chain.
-
-    Returns:
-        At most S log₁₀ S, for chains that repel their own past.
 
     >>> bool(800 < effective_draws(np.random.default_rng(0).normal(size=1000)) < 1200)
     True
@@ -177,13 +138,6 @@ def standard_error(loss: np.ndarray, others: np.ndarray) -> float:
 
     Within chains it is $s / \sqrt{S_{eff}}$; between them the spread of their means over $\sqrt C$. An observable o
     that mixes more slowly and correlates with the loss by ρ leaves $s\sqrt{\rho^2/S_o + (1-\rho^2)/S_{eff}}$.
-
-    Args:
-        loss: (chains, draws).
-        others: (observables, chains, draws).
-
-    Returns:
-        The standard error of ``loss.mean()``.
 
     >>> x = np.random.default_rng(0).normal(size=(4, 1000))
     >>> bool(0.015 < standard_error(x, x[None] * 2) < 0.03)

@@ -59,14 +59,6 @@ class ByRow(nn.Module):
 def gathered(model: nn.Module, loss_fn: LossFn, batch: Any) -> Data:
     """Read a loader once, or take one batch, and put everything into two tensors.
 
-    Args:
-        model: the model.
-        loss_fn: a function of (output, target), a name, or None for a model that holds its own loss.
-        batch: a loader, or one batch of any kind that it yields.
-
-    Returns:
-        The data, with a model and a loss that take it.
-
     >>> found = gathered(nn.Linear(2, 1), "mse", [(torch.ones(2, 2), torch.ones(2, 1))] * 3)
     >>> found.x.shape, found.y.shape
     (torch.Size([6, 2]), torch.Size([6, 1]))

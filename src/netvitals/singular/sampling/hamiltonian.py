@@ -38,18 +38,7 @@ class Tuning:
 
 
 class Hamiltonian:
-    r"""Chains that sample $\exp(-n\beta L(w) - \frac{\gamma}{2}\|w - w^*\|^2)$, started at $w^*$.
-
-    Args:
-        copies: the model as a function of the parameters that take part.
-        data: all inputs and targets.
-        chains: independent ones; each has a replica on every rung.
-        nbeta: of the coldest rung, where draws are taken.
-        gamma: of the well.
-        preconditioned: whether coordinates have scales of their own.
-        leapfrog: a move takes 1 to so many steps.
-        seed: chain c has a stream of random numbers that the seed and c determine.
-    """
+    r"""Chains that sample $\exp(-n\beta L(w) - \frac{\gamma}{2}\|w - w^*\|^2)$, started at $w^*$."""
 
     def __init__(
         self,

@@ -199,12 +199,6 @@ def coefficient_by_part(
 def parts_of(model: nn.Module) -> dict[str, list[str]]:
     """A model's parts by name, with their parameters: children, those of a list or of an only child in its place.
 
-    Args:
-        model: any.
-
-    Returns:
-        Names of parameters by part.
-
     >>> list(parts_of(nn.Sequential(nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 1)))))
     ['0.0', '0.2']
     """

@@ -21,13 +21,6 @@ _NATS_AT_TOP = 0.5  # of loss that the hottest rung feels in the steeper fifth o
 def top(nbeta: float, rises: np.ndarray) -> float:
     """nβ of the hottest rung: where the loss, as it rises over draws from the well, hardly matters.
 
-    Args:
-        nbeta: that of the coldest.
-        rises: loss minus the baseline of draws from the well.
-
-    Returns:
-        At most ``nbeta``.
-
     >>> top(1000.0, np.array([1.0, 3.0, 4.0, 5.0, 5.0, 5.0]))
     0.1
     """
@@ -37,14 +30,6 @@ def top(nbeta: float, rises: np.ndarray) -> float:
 
 def first(nbeta: float, hottest: float, parameters: int) -> np.ndarray:
     """A geometric ladder from cold to hot to start with, dense enough for a regular model of so many parameters.
-
-    Args:
-        nbeta: coldest rung.
-        hottest: hottest rung.
-        parameters: of the model.
-
-    Returns:
-        The rungs.
 
     >>> first(1000.0, 1.0, parameters=2).round(1).tolist()
     [1000.0, 251.2, 63.1, 15.8, 4.0, 1.0]
@@ -59,14 +44,6 @@ def respaced(rungs: np.ndarray, refused: np.ndarray, most: int = LONGEST) -> np.
 
     Its length is the sum of the shares refused.
 
-    Args:
-        rungs: nβ from cold to hot.
-        refused: share of exchanges refused between neighbours, one fewer.
-        most: rungs at most.
-
-    Returns:
-        The new rungs, with the same ends.
-
     >>> respaced(np.array([100.0, 10.0, 1.0]), np.array([0.75, 0.25])).round(1).tolist()
     [100.0, 59.9, 35.9, 21.5, 12.9, 4.6, 1.0]
     """
@@ -79,16 +56,6 @@ def exchanges(
     rungs: np.ndarray, losses: np.ndarray, odd: bool, uniforms: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Which replica stands on which rung after neighbours were asked to exchange, chain by chain.
-
-    Args:
-        rungs: nβ from cold to hot.
-        losses: (rungs, chains).
-        odd: whether pairs start at the second rung.
-        uniforms: random numbers in (0, 1), (rungs, chains).
-
-    Returns:
-        Rows of ``losses`` as they stand afterwards (rungs, chains); the lower rungs of the pairs, and their mean
-        probabilities of exchange.
 
     >>> places, lower, chance = exchanges(np.array([2.0, 1.0]), np.array([[0.0], [-1.0]]), False, np.full((2, 1), 0.99))
     >>> places.T.tolist(), lower.tolist(), chance.tolist()  # the lower loss goes to the colder rung

@@ -23,18 +23,7 @@ _LOOKS = 50  # draws at most whose place is looked at
 
 
 class Langevin:
-    r"""Chains that sample $\exp(-n\beta L(w) - \frac{\gamma}{2}\|w - w^*\|^2)$ but for a bias, started at $w^*$.
-
-    Args:
-        copies: the model as a function of the parameters that take part.
-        data: all inputs and targets.
-        streams: of random numbers, one a chain.
-        nbeta: n·β.
-        gamma: of the well.
-        batch: examples a step.
-        preconditioned: scale steps by a running RMS of the force, frozen after burn-in.
-        law: of the noise without preconditioning; with it noise is normal.
-    """
+    r"""Chains that sample $\exp(-n\beta L(w) - \frac{\gamma}{2}\|w - w^*\|^2)$ but for a bias, started at $w^*$."""
 
     def __init__(
         self,
@@ -153,14 +142,6 @@ def extrapolated(coarse: float, fine: float, errors: tuple[float, float]) -> tup
 
     What is left is of second order: for a correction that is the share r of the result, about 2r² of it, as for a
     quadratic loss. It is added to the standard error.
-
-    Args:
-        coarse: mean at ε.
-        fine: mean at ε/2.
-        errors: standard errors of the two.
-
-    Returns:
-        The extrapolated mean, its standard error, and the share that was corrected.
 
     >>> mean, error, share = extrapolated(1 / (1 - 0.2), 1 / (1 - 0.1), (0.0, 0.0))  # bias of a quadratic loss
     >>> round(mean, 3), bool(abs(mean - 1) < error), round(share, 3)

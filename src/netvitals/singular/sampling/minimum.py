@@ -43,18 +43,7 @@ class Minimum(Result):
 def descended(
     copies: Replicas, data: tuple[Tensor, Tensor], nbeta: float, gamma: float, steps: int = STEPS
 ) -> tuple[float, float, float]:
-    """Nats that a few steps of L-BFGS on nβL + γ/2 ‖w − w*‖² gain in nβL, the norm of ∇L(w*), and the passes used.
-
-    Args:
-        copies: of the model.
-        data: inputs and targets.
-        nbeta: inverse temperature times n.
-        gamma: pull back to w*.
-        steps: of L-BFGS.
-
-    Returns:
-        Gain, norm and passes.
-    """
+    """Nats that a few steps of L-BFGS on nβL + γ/2 ‖w − w*‖² gain in nβL, the norm of ∇L(w*), and the passes used."""
     w = copies.start.detach().clone()[None].requires_grad_()
     passes = 0
 
@@ -92,17 +81,6 @@ def judged(
     gain: float, gradient: float, scaled: np.ndarray, stderr: float, *, noisy: bool, rounding: float = 1e-4
 ) -> Minimum:
     """Whether the draws and the descent agree that w* is a minimum.
-
-    Args:
-        gain: nats that the descent gained.
-        gradient: norm of the gradient at w*.
-        scaled: nβ(L − L*) of the draws.
-        stderr: of their mean.
-        noisy: whether each loss is one of a minibatch, which may lie below for that reason.
-        rounding: nats that mean nothing.
-
-    Returns:
-        The verdict with its numbers.
 
     >>> print(judged(0.0, 0.0, np.ones((2, 10)), 0.1, noisy=False))
     a minimum

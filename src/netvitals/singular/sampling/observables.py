@@ -47,13 +47,6 @@ class Well(Result):
 def observer(start: Tensor, seed: int) -> Callable[[Tensor], Tensor]:
     """A function from draws (chains, D) to the squared distance from ``start`` and random projections of the way to it.
 
-    Args:
-        start: w*.
-        seed: of the projections.
-
-    Returns:
-        The function.
-
     >>> look = observer(torch.zeros(3), seed=0)
     >>> look(torch.ones(2, 3)).shape, look(torch.ones(2, 3))[0].tolist()
     (torch.Size([5, 2]), [3.0, 3.0])
@@ -77,15 +70,6 @@ def names() -> list[str]:
 
 def well(scaled: np.ndarray, distance: np.ndarray, gamma: float, parameters: int) -> Well:
     """What the draws say of the well.
-
-    Args:
-        scaled: nβ(L − L*) of the draws, (chains, draws).
-        distance: ‖w − w*‖² of the draws, in the same shape.
-        gamma: the localisation.
-        parameters: D.
-
-    Returns:
-        Share and sensitivity.
 
     >>> draws = np.random.default_rng(0).normal(size=(2, 100_000)) / np.sqrt([[1.5], [6.0]])  # curvature 1 and 5.5
     >>> found = well((draws**2 * [[1.0], [5.5]]).sum(0) / 2, (draws**2).sum(0), gamma=0.5, parameters=2)

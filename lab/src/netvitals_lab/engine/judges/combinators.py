@@ -36,15 +36,6 @@ def all_near(
 ) -> Verdict:
     """``holds`` if all values of every quantity lie within its tolerance of the one wanted.
 
-    Args:
-        found: quantity → its values, one for each seed.
-        wanted: quantity → (value, tolerance).
-        note: what to say of it.
-        more: other fields of the verdict.
-
-    Returns:
-        The verdict; its number is that of the quantity farthest off, in tolerances.
-
     >>> all_near({"order": [2.01], "ratio": [1.2]}, {"order": (2, 0.1), "ratio": (1, 0.1)}).measured
     1.2
     """
@@ -57,19 +48,7 @@ def all_near(
 def corrected(
     printed: bool, right: bool, measured: Measured, note: str = "", otherwise: str = "", **more: Any
 ) -> Verdict:
-    """What becomes of a statement for which there is a correction.
-
-    Args:
-        printed: whether the paper's statement holds as printed.
-        right: whether the corrected statement holds.
-        measured: the corrected statement's result.
-        note: what is right, for an erratum.
-        otherwise: what to say where the correction does not hold either; the same note by default.
-        more: other fields of the verdict.
-
-    Returns:
-        ``holds`` if it stands as printed, ``erratum`` if only the correction does, ``fails`` if neither does.
-    """
+    """What becomes of a statement for which there is a correction."""
     if printed:
         return decide(True, measured, note=note, **more)
     return erratum(measured, note=note, **more) if right else fails(measured, note=otherwise or note, **more)

@@ -87,20 +87,6 @@ def compared(
 ) -> Verdict:
     """Is the paired difference on the claimed side of ``margin``?
 
-    Args:
-        differences: one for each paired seed.
-        sign: +1 if they are claimed to be above the margin, −1 if below.
-        margin: what the difference is compared with; the paper's own tolerance where it has one.
-        scaled: the paper's model is larger: the contrary here is *not reproduced at this scale*, and no refutation.
-        pairs: fewest seeds that a comparison rests on.
-        note: what was measured.
-        more: other fields of the verdict.
-
-    Returns:
-        ``holds`` where the whole interval is on the claimed side, ``fails`` where it is on the other one (or
-        ``not-reproduced``, if ``scaled``), ``not-reproduced`` with the power where it holds both, ``not-judged`` with
-        too few pairs.
-
     >>> compared([0.1, 0.2, 0.3, 0.2, 0.2], 1).status, compared([0.1, 0.2], 1).status
     ('holds', 'not-judged')
     >>> compared([0.1, -0.2, 0.3, -0.2, 0.2], 1).status, compared([-0.1, -0.2, -0.3, -0.2, -0.2], 1).status

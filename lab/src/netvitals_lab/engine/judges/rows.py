@@ -21,15 +21,7 @@ def matches(**where: Any) -> Callable[[Config], bool]:
 
 
 def some(rows: Iterable[Row], **where: Any) -> list[Row]:
-    """The rows that hold all of ``where``. Asking for what no trial measured is an error, not an empty success.
-
-    Args:
-        rows: of a study.
-        where: column and value; a tuple lists the values that will do.
-
-    Returns:
-        At least one row, in the order they came.
-    """
+    """The rows that hold all of ``where``. Asking for what no trial measured is an error, not an empty success."""
     is_one = matches(**where)
     found = [row for row in rows if is_one(row)]
     if not found:
@@ -56,14 +48,6 @@ def column(rows: Iterable[Row], name: str, **where: Any) -> list[Any]:
 
 def groups(rows: Iterable[Row], *by: str, **where: Any) -> dict[Any, list[Row]]:
     """The rows that hold ``where``, apart by the value of one column or by the values of several.
-
-    Args:
-        rows: of a study.
-        by: columns; one gives its values as keys, several give tuples.
-        where: as for :func:`some`.
-
-    Returns:
-        Key → rows, both in the order in which they came.
 
     >>> list(groups([{"act": "relu", "seed": 0}, {"act": "gelu", "seed": 0}, {"act": "relu", "seed": 1}], "act"))
     ['relu', 'gelu']

@@ -28,17 +28,6 @@ def over_setups(
 ) -> Judge:
     """A judge that asks ``judge`` in every set-up, and says in how many the claim is as printed.
 
-    Args:
-        judge: rows of one set-up → its verdict, with a number.
-        setups: rows of the study → set-up → its rows; ours comes first, and its number is the one that is shown.
-        printed: the paper's number. Where no set-up has it, but it lies within their range, what it is depends on the
-            set-up, and the claim is not refuted.
-        universal: said of every case: one set-up in which it is not so refutes it.
-
-    Returns:
-        The judge. Its verdict has the number and the facts of the first set-up that can tell, ``setups``, the ``span``
-        of the numbers, and where some agree, how many with each choice.
-
     >>> from netvitals_lab.engine.verdict import decide
     >>> rows = [{"padding": p, "iou": v} for p, v in (("zero", 0.7), ("circular", 0.95))]
     >>> apart = lambda rows: {(f"{r['padding']} padding",): [r] for r in rows}

@@ -30,14 +30,7 @@ MACHINERY = "netvitals_lab.engine"
 
 
 def code_version(study: Study) -> str:
-    """A short hash of the code behind the study's trials.
-
-    Args:
-        study: its ``trial`` is where reading begins; with ``depends``, only what stands in those modules counts.
-
-    Returns:
-        Sixteen hexadecimal digits, the same as long as no reached definition changed its meaning.
-    """
+    """A short hash of the code behind the study's trials."""
     trial = study.trial
     if names.file_of(trial.__module__) is None:  # a notebook's cell: nothing but the function itself can be read
         return _digest([_source_of(trial)])

@@ -12,13 +12,7 @@ __all__ = ["ENGINES", "Engine", "Outcome", "TrialTask", "make_engine"]
 
 
 def make_engine(name: str, *, jobs: int | None = None, address: str | None = None) -> Engine:
-    """The engine called ``name``.
-
-    Args:
-        name: ``"local"`` (worker processes), ``"ray"``, or ``"inline"`` (this process, one after the other: to debug).
-        jobs: trials at a time; by default one for every core this process may use (or that the cluster has).
-        address: of a Ray cluster; by default a local one is started.
-    """
+    """The engine called ``name``."""
     if name not in ENGINES:
         near = difflib.get_close_matches(name, ENGINES, 1, 0.4)
         raise ValueError(

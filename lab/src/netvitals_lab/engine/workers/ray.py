@@ -17,10 +17,6 @@ class RayEngine:
 
     Ray's own retries are off: a task whose worker or node is lost comes back as an outcome with an error, and the
     runner decides about the second attempt, so that it is recorded like any other.
-
-    Args:
-        jobs: tasks at a time; by default as many as the cluster has CPUs.
-        address: of a running cluster; None starts one on this machine and stops it again.
     """
 
     name = "ray"

@@ -93,16 +93,7 @@ def victims(alphas: Sequence[float], seeds: int, channels: int, side: int = 8, c
 def attack(
     victim: Victim, shared: list[Tensor], name: str, budgets: Sequence[int], seeds: Tensor
 ) -> list[tuple[Tensor, Tensor]]:
-    """The pictures and their objectives after each of the budgets, for every victim.
-
-    Args:
-        victim: the batch.
-        shared: the gradients that were seen.
-        name: one of ``ATTACKS``.
-        budgets: numbers of iterations, rising. Each goes on where the one before ended, with fresh moments, for those
-            pictures whose objective is not below ``SOLVED``; the prior of Inverting Gradients lets none be.
-        seeds: of the starts, one a victim.
-    """
+    """The pictures and their objectives after each of the budgets, for every victim."""
     if name not in ATTACKS:
         raise ValueError(f"there is no attack {name!r}; there are {', '.join(ATTACKS)}")
     x = torch.stack(

@@ -54,12 +54,7 @@ def kernel_of(config: Mapping[str, Any], name: str) -> Tensor:
 
 
 def problem_in(config: Mapping[str, Any], **more: Any) -> tuple[rec.Reconstruction, Tensor, Tensor]:
-    """A configuration's batch over stiffness values and seeds, its starts, and the picture an input is held against.
-
-    Args:
-        config: a set-up with size, alphas and seeds; kernel, target and c where they are not Sobel, checkerboard and ½.
-        more: given to the problem, for example ``observed``.
-    """
+    """A configuration's batch over stiffness values and seeds, its starts, and the picture an input is held against."""
     size, c = config["size"], config.get("c", 0.5)
     kernel = kernel_of(config, config.get("kernel", "sobel_x"))
     picture = rec.target(config.get("target", "checkerboard"), size, min(config["block"], max(size // 4, 1)))

@@ -130,17 +130,7 @@ def outcomes(rows: Sequence[Row], reference: str, where: Where) -> tuple[list[Ou
 
 
 def cliff(rows: Sequence[Row], where: Where, reference: str = "gelu", *, resamples: int = 500) -> Cliff:
-    """Fit the runs of one group; with fewer than five different sparsities there are points and no fit.
-
-    Args:
-        rows: of the study.
-        where: the group.
-        reference: configuration that counts as dense.
-        resamples: draws of configurations behind the intervals.
-
-    Returns:
-        Points, fit and onset.
-    """
+    """Fit the runs of one group; with fewer than five different sparsities there are points and no fit."""
     points, left = outcomes(rows, reference, where)
     groups = [p.configuration for p in points]
     enough = len(set(groups)) >= 5

@@ -129,17 +129,7 @@ def build(point: Point, data: Dataset, seed: int, full: bool = False) -> nn.Modu
 
 @torch.no_grad()
 def norm_before_activations(net: nn.Module, norm: str, act: str, x: Tensor) -> list[str]:
-    """Put a norm directly before every activation of a kind; the features of each are those of its input.
-
-    Args:
-        net: changed in place.
-        norm: a spec of :func:`netvitals.layers.norm`, or ``centred`` for the batch norm.
-        act: the activation as the network was built with it.
-        x: two examples that show the shapes.
-
-    Returns:
-        Names of the activations that have it now.
-    """
+    """Put a norm directly before every activation of a kind; the features of each are those of its input."""
     kind, shapes = type(activations.get(act)), dict[str, torch.Size]()
     found = {name: module for name, module in net.named_modules() if type(module) is kind}
 

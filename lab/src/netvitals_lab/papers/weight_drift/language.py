@@ -99,19 +99,7 @@ def follow(
     optimizer: str = "muon",
     recipe: str = "gpt-micro",
 ) -> list[Row]:
-    """Train a language model on any text and tell its sparsity, its spikes and its losses, layer by layer.
-
-    Args:
-        net: a GPT, trained in place.
-        data: windows of tokens, from :func:`netvitals_lab.data.load` (``"text:FILE"``).
-        steps: optimiser steps.
-        observations: how often layers are looked at, besides the start.
-        test: held-out windows for the loss and the final measurements.
-        swap: at the end give the network ReLU, and fine-tune it.
-        optimizer: ``muon`` for the hidden matrices as in the paper, or ``adamw`` for everything.
-        recipe: ``gpt-micro``, whose warm-up takes a tenth of the steps and the descent of the rate at the end 28 %, or
-            ``gpt-nano``, as printed: 16 batches of 16 windows a step, 2000 steps of warm-up, bfloat16.
-    """
+    """Train a language model on any text and tell its sparsity, its spikes and its losses, layer by layer."""
     how = training_of(recipe, steps=steps, observations=observations, test=test, seed=seed, optimizer=optimizer)
     probe = data.test.x[: windows(data)]
     weights = weights_of(net)

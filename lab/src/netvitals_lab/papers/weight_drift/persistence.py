@@ -103,13 +103,6 @@ class Persistence:
 class PersistenceTracker:
     """Look at a model as it trains; :meth:`report` says what became of the sign.
 
-    Args:
-        model: the model, left as it was by every look.
-        loss_fn: ``loss_fn(model(x), y)``.
-        per_epoch: steps in an epoch.
-        epochs: epochs to follow; :meth:`wants` says which steps to look at.
-        reduction: how the loss is reduced over the batch.
-
     >>> import torch
     >>> net = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 2))
     >>> opt = torch.optim.SGD(net.parameters(), 0.1)

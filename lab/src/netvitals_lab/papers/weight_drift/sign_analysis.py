@@ -108,20 +108,6 @@ def analyse_signs(
 ) -> SignAnalysis:
     """Gradient signs over ``inits`` fresh models.
 
-    Args:
-        factory: makes a new model; it is called with torch's generator at ``seed``, ``seed + 1``, ... and the
-            generator is put back afterwards.
-        loss_fn: ``loss_fn(model(x), y)``.
-        batch: ``(x, y)``.
-        inits: how many; at least 32 for a statement about signs.
-        seed: of the first model.
-        reduction: how the loss is reduced over the batch; statistics are those of single samples.
-        mode: the mode a model is looked at in: ``"train"`` (batch statistics), ``"eval"`` or ``"as_is"``.
-        progress: called with the number of models done.
-
-    Returns:
-        Mean and standard error over the models of every statistic of every layer.
-
     >>> x, y = torch.randn(64, 8), torch.randint(3, (64,))
     >>> def make(): return nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 3))
     >>> analysis = analyse_signs(make, nn.functional.cross_entropy, (x, y), inits=8)

@@ -28,17 +28,7 @@ class Core:
 def core_of(
     region: Region, operations: Sequence[Operation], ends: Set[int], calls: Mapping[int | None, Sequence[ModuleCall]]
 ) -> Core | None:
-    """What bends in a region.
-
-    Args:
-        region: of the trace.
-        operations: of the trace.
-        ends: values at which some region ends; what follows one of them is an activation of its own.
-        calls: of modules that may be the unit, by the value they are given.
-
-    Returns:
-        The core, None where nothing bends.
-    """
+    """What bends in a region."""
     path = [operations[i] for i in region.operations]
     necks = _necks(path, region.root)
     begin = max((k for k, value in necks.items() if k < len(path) - 1 and k >= 0 and value in ends), default=-1)
@@ -85,15 +75,7 @@ def _unit(
 
 
 def declared_core(call: ModuleCall, operations: Sequence[Operation]) -> Core | None:
-    """A module that its author calls elementwise, whatever happens in it.
-
-    Args:
-        call: of the module.
-        operations: of the trace.
-
-    Returns:
-        Everything between its input and its output, None where the one does not depend on the other.
-    """
+    """A module that its author calls elementwise, whatever happens in it."""
     if call.given is None or call.made is None:
         return None
     live, path = {call.given}, []

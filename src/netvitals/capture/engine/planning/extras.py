@@ -55,13 +55,6 @@ class Extra:
 def named(owner: str, op: str) -> str:
     """The name of a place that is no module.
 
-    Args:
-        owner: dotted name of the module whose forward ran.
-        op: of the call.
-
-    Returns:
-        The name.
-
     >>> named("block.0", "gelu"), named("", "relu")
     ('block.0.gelu()', 'relu()')
     """
@@ -69,15 +62,7 @@ def named(owner: str, op: str) -> str:
 
 
 def counted(extras: Sequence[Extra], notes: dict[str, str]) -> list[Extra]:
-    """The second of a name in a pass is ``name#2``; a module counts by its calls. Of a loop the first turns stay.
-
-    Args:
-        extras: places in the order of the pass.
-        notes: gets what was left out → reason.
-
-    Returns:
-        The places with names that differ.
-    """
+    """The second of a name in a pass is ``name#2``; a module counts by its calls. Of a loop the first turns stay."""
     counts: dict[str, int] = {}
     turns: dict[tuple[str, int], int] = {}
     out = []
@@ -95,15 +80,7 @@ def counted(extras: Sequence[Extra], notes: dict[str, str]) -> list[Extra]:
 
 
 def blocks(anatomy: Anatomy, trace: LiveTrace) -> list[Extra]:
-    """Attention heads and routers, each found by the operations that make what is looked at.
-
-    Args:
-        anatomy: of the model.
-        trace: of the pass.
-
-    Returns:
-        The places.
-    """
+    """Attention heads and routers, each found by the operations that make what is looked at."""
     out = []
     for heads in anatomy.heads:
         values = [heads.query, heads.key, heads.value, heads.logits, heads.weights]
@@ -145,16 +122,7 @@ def _block(
 
 
 def product_of(gate: Gate, op: Operation, known: Sequence[Origin]) -> Extra:
-    """A product of two branches.
-
-    Args:
-        gate: of the anatomy.
-        op: the product.
-        known: where its factors come from.
-
-    Returns:
-        The place.
-    """
+    """A product of two branches."""
     return Extra(
         kind="product",
         name=named(op.module, op.name.rstrip("_")),
@@ -170,14 +138,7 @@ def product_of(gate: Gate, op: Operation, known: Sequence[Origin]) -> Extra:
 
 
 def attention_of(op: Operation) -> Extra:
-    """The output of a fused attention that a function computes.
-
-    Args:
-        op: the fused call.
-
-    Returns:
-        The place.
-    """
+    """The output of a fused attention that a function computes."""
     return Extra(
         kind="attention",
         name=named(op.module, "scaled_dot_product_attention"),

@@ -58,12 +58,7 @@ class _Once:
 
 
 class LiveTrace(Tracer):
-    """A trace that also knows the calls of modules, and where in the graph of autograd each value was made.
-
-    Args:
-        model: the model whose forward runs.
-        inputs: what it was called with.
-    """
+    """A trace that also knows the calls of modules, and where in the graph of autograd each value was made."""
 
     supports_higher_order_operators = True
 

@@ -34,15 +34,6 @@ def origins(
 
     Views, casts, dropout, biases and constants keep what was there before; a layer, a norm or the sum of two
     activations is a new origin.
-
-    Args:
-        values: of the trace.
-        operations: of the trace.
-        roots: of its values, None for those that do not depend on the input.
-        marked: what modules made, by value: an ``nn.Linear``, a user's own norm.
-
-    Returns:
-        One origin a value.
     """
     out: list[Origin] = []
     noise: list[bool] = []

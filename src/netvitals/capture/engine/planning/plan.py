@@ -54,18 +54,7 @@ def make_plan(
     modules: Mapping[str, ModuleInfo],
     marked: Mapping[int, Origin],
 ) -> Plan:
-    """Find the activations of a traced pass.
-
-    Args:
-        trace: of the pass, complete.
-        anatomy: what it tells.
-        roots: of its values.
-        modules: by name.
-        marked: what known modules made, by value.
-
-    Returns:
-        The plan.
-    """
+    """Find the activations of a traced pass."""
     operations = trace.operations
     known = origins(trace.values, operations, roots, marked)
     role = {name: info.role for name, info in modules.items()}

@@ -33,14 +33,6 @@ _OPS = {row.name: row.op for row in ACTIVATIONS} | {"gelu_tanh": "gelu"}
 def recognise(path: Sequence[Operation], f: Callable[[Tensor], Tensor], *, learned: bool) -> Recognised:
     """The name of an activation that was met as operations.
 
-    Args:
-        path: its operations in order.
-        f: the same as a function of one tensor.
-        learned: it has parameters, so that what it computes today it may not compute tomorrow.
-
-    Returns:
-        The name and the spec where the values of a known activation are met; else the operations in words.
-
     >>> recognise([], lambda x: torch.where(x > 0, x, 0.0), learned=False)
     Recognised(op='relu', spec='relu')
     """

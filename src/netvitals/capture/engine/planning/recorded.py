@@ -19,17 +19,7 @@ _CHOICES = {"where": 0, "masked_fill": 1}  # affine where the mask, the operand 
 def function_of(
     path: Sequence[Operation], start: int, end: int, tensors: Sequence[Tensor] | Mapping[int, Tensor]
 ) -> Callable[[Tensor], Tensor]:
-    """What happened between two values as a function of the first.
-
-    Args:
-        path: operations in order.
-        start: the value that is replaced.
-        end: the value that is asked for.
-        tensors: what the other values held.
-
-    Returns:
-        A differentiable function; the other operands are taken in the dtype of its argument, and nothing is written to.
-    """
+    """What happened between two values as a function of the first."""
 
     def f(x: Tensor) -> Tensor:
         held: dict[int, Any] = {start: x}
@@ -63,15 +53,7 @@ def _out_of_place(op: Operation) -> Callable[..., Any]:
 
 
 def is_affine(path: Sequence[Operation], start: int) -> bool:
-    """Whether the last value of a path is a·x + b in the value it starts from, element by element.
-
-    Args:
-        path: pointwise operations in order.
-        start: the value x.
-
-    Returns:
-        True where sums, products with fixed factors and choices by a fixed mask are all that happens.
-    """
+    """Whether the last value of a path is a·x + b in the value it starts from, element by element."""
     live = {start}
     bent: set[int] = set()
     for op in path:
@@ -97,16 +79,7 @@ def is_affine(path: Sequence[Operation], start: int) -> bool:
 def with_makers(
     path: Sequence[Operation], values: Sequence[Value], operations: Sequence[Operation]
 ) -> tuple[Operation, ...]:
-    """A path with what makes its constants alike, such as the zeros of ``where(h > 0, h, zeros_like(h))``.
-
-    Args:
-        path: operations in order.
-        values: of the trace.
-        operations: of the trace.
-
-    Returns:
-        The path, which now fits an input of any shape.
-    """
+    """A path with what makes its constants alike, such as the zeros of ``where(h > 0, h, zeros_like(h))``."""
     found = {op.index: op for op in path}
     todo = [i for op in path for i in op.inputs]
     while todo:

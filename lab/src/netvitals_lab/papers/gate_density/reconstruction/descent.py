@@ -45,12 +45,7 @@ def solve(
     second: Tensor | None = None,
     trace: bool = False,
 ) -> Solution:
-    """Minimise J over the box from ``x0``.
-
-    Args:
-        method: one of pgd, momentum, nesterov, adam, oracle (Adam's second moment without momentum), lbfgsb.
-        second: kernels of a second layer; then the two-layer problem is solved.
-    """
+    """Minimise J over the box from ``x0``."""
     if method not in METHODS:
         raise ValueError(f"there is no method {method!r}; there are {', '.join(METHODS)}")
     if x0.shape != (problem.batch, *problem.y.shape[-2:]):

@@ -41,12 +41,7 @@ def curve(alpha: np.ndarray, floor: float, midpoint: float, width: float, top: f
 
 
 def fit_phase(alpha: np.ndarray, iou: np.ndarray, parameters: int = 3) -> PhaseFit:
-    """Least squares of mean IoU by stiffness.
-
-    Args:
-        iou: (alphas,) means, or (alphas, seeds), averaged first.
-        parameters: 3 (top fixed at 1) or 4.
-    """
+    """Least squares of mean IoU by stiffness."""
     from scipy.optimize import curve_fit
 
     if parameters not in (3, 4):
@@ -131,12 +126,6 @@ def finite_size_exponent(
 
     The onset $\alpha^*_{FSS} = \alpha^* - \delta \ln\frac{r}{1-r}$ is where the fitted transition has lost all but the
     share r of its order parameter: it lies well before the midpoint α*, which is the one with r = ½.
-
-    Args:
-        alpha: stiffness values.
-        iou: (alphas,) means, or (alphas, seeds), averaged first.
-        bounds: of the exponent.
-        retained: the share r.
 
     >>> grid = np.array([1, 1.5, 2, 3, 5, 7, 10, 13, 16, 20, 25, 30, 40, 60.0])
     >>> found = finite_size_exponent(grid, curve(grid, 0.782, 28.97, 6.29))  # the paper's fit: 17.2, .030 to .043

@@ -66,16 +66,7 @@ def target(name: str, size: int, block: int = 8, seed: int = 0) -> Tensor:
 
 @dataclass(frozen=True)
 class Reconstruction:
-    """A batch of problems.
-
-    Args:
-        alpha: stiffness, (batch,).
-        kernels: (batch, 3, 3), or one kernel (3, 3) for all.
-        y: binary target, (size, size) or (batch, size, size).
-        c: where the sigmoid is centred.
-        padding: "zero" or "circular".
-        observed: what the descent sees instead of y, for example y with noise; scores always compare with y.
-    """
+    """A batch of problems."""
 
     alpha: Tensor
     kernels: Tensor
