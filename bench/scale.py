@@ -21,7 +21,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import netvitals as nv
-from netvitals.capture import Message, Over, StepColumns
+from netvitals.capture import Message, Over, Reading, StepColumns
 from netvitals.capture.over_ranks import Entry, message_of
 from netvitals.report import render
 from netvitals.runs import RunWriter
@@ -157,7 +157,7 @@ def _watched(net: nn.Module, optimizer: Any, every: int, world: int, echo: Echo)
         ranks._exchanged = exchanged  # type: ignore[method-assign]
         return ranks
 
-    watch_module: Any = sys.modules["netvitals.watch"]  # netvitals.watch itself is the function
+    watch_module: Any = sys.modules["netvitals.watching.watch"]  # netvitals.watch itself is the function
     watch_module.ranks_of = ranks_of
     try:
         return nv.watch(net, optimizer, every=every)
@@ -231,9 +231,7 @@ def synthetic(folder: Path, layers: int, looks: int, every: int = 50) -> dict[st
     for look in range(looks):
         level = level + rng.normal(0, 1e-3, len(level))
         writer.write_page(StepColumns(look * every, layout, level.astype(np.float32).astype(np.float64)))
-        writer.write(
-            [nv.capture.Reading(look * every + i, "loss", "model", "loss", 1 / (1 + look)) for i in range(every)]
-        )
+        writer.write([Reading(look * every + i, "loss", "model", "loss", 1 / (1 + look)) for i in range(every)])
         if look % 64 == 63:
             writer.flush(120)
     writer.close()

@@ -71,7 +71,7 @@ def test_curvature_is_left_out_with_a_reason(monkeypatch):
     model, batch = small()
     found = nv.checkup(model, F.cross_entropy, batch, curvature=False)
     assert found.curvature is None and found.curvature_note == "not asked for"
-    monkeypatch.setattr(sys.modules["netvitals.checkup"], "CURVATURE_TIMED", 10)
+    monkeypatch.setattr(sys.modules["netvitals.checkups"], "CURVATURE_TIMED", 10)
     found = nv.checkup(model, F.cross_entropy, batch, curvature_seconds=1e-9)
     assert found.curvature is None and "1e-09 s are allowed" in found.curvature_note
     found = nv.checkup(model, F.cross_entropy, batch, curvature_seconds=3600)
@@ -90,7 +90,7 @@ def test_curvature_is_left_out_with_a_reason(monkeypatch):
 
 def test_curvature_of_a_large_model_keeps_to_its_time_and_says_what_was_left_out(monkeypatch):
     model, batch = small()
-    monkeypatch.setattr(sys.modules["netvitals.checkup"], "CURVATURE_TIMED", 10)
+    monkeypatch.setattr(sys.modules["netvitals.checkups"], "CURVATURE_TIMED", 10)
     real, examples = nv.curvature.plan, []
 
     def slow(model, loss_fn, some, **options):  # a second for each example

@@ -1,55 +1,52 @@
-"""Importing netvitals costs little more than importing torch, and `netvitals.watch` is the function."""
+"""`import netvitals` and the help of the command line load no torch, and `netvitals.watch` is the function."""
 
+import subprocess
 import sys
 
 import pytest
 
-from forked import Programs
+import netvitals
 
-NEW = (
-    "import sys, torch; before = set(sys.modules); import netvitals; assert netvitals.__version__; "
-    "print(*sorted(set(sys.modules) - before))"
-)
-
-
-@pytest.fixture(scope="module")
-def python():
-    """What a Python prints that has imported torch and nothing of netvitals."""
-    forks = Programs(preload=("torch",))
-
-    def run(code):
-        done = forks.run([sys.executable, "-c", code], capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    yield run
-    forks.close()
+PUBLIC = """
+Checkup Finding Findings Forecast Metric Run Vital Watch __version__ activations anatomy checkup curvature drift gates
+integrations layers open_run optim report saddle singular vitals watch
+"""
 
 
-def test_after_torch_only_the_rooms_of_watching_are_imported(python):
-    """Nothing of other projects, and few files of our own: the import costs what reading them costs."""
-    new = python(NEW).split()
-    rooms = {".".join(m.split(".")[:2]) for m in new}
-    watching = ("_trouble", "_version", "activations", "anatomy", "capture", "checkup", "watch", "watching")
-    assert rooms == {"netvitals", *(f"netvitals.{room}" for room in watching)}
-    assert len(new) <= 100, new  # what watches a pass asks the anatomy what it is made of
+def loaded_by(code):
+    """Modules that a fresh Python has after ``code``."""
+    command = [sys.executable, "-c", code + "; import sys; print(*sys.modules)"]
+    return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
 
 
-def test_heavy_rooms_are_loaded_when_used(python):
-    loaded = python(
-        "import sys, netvitals; print([m for m in ('polars', 'plotly', 'sklearn', 'scipy.stats', 'rich', "
-        "'typer', 'netvitals_lab', 'netvitals.runs') if m in sys.modules])"
-    )
-    assert loaded.strip() == "[]"
+def test_the_public_names_are_these():
+    """A new name at the front is a decision: change the list above on purpose."""
+    assert sorted(netvitals.__all__) == sorted(dir(netvitals)) == sorted(PUBLIC.split())
+    assert all(getattr(netvitals, name) is not None for name in dir(netvitals))
 
 
-def test_watch_is_the_function_however_it_is_imported(python):
-    python(
-        "import netvitals.watch, netvitals.checkup, netvitals as nv; "
-        "assert callable(nv.watch) and callable(nv.checkup) and nv.watch.__name__ == 'watch'; "
-        "from netvitals import Watch, Checkup, open_run; assert open_run is nv.findings.open_run"
-    )
+def test_an_unknown_name_gets_the_nearest_one():
+    with pytest.raises(AttributeError, match="netvitals has no 'wach'; did you mean 'watch'"):
+        netvitals.wach  # noqa: B018
 
 
-def test_every_room_is_reached_by_its_name(python):
-    python("import netvitals as nv; assert nv.integrations.__name__ == 'netvitals.integrations' and nv.lab")
+def test_neither_import_nor_help_loads_torch():
+    ours = {m for m in loaded_by("import netvitals") if m.startswith("netvitals")}
+    assert ours == {"netvitals", "netvitals._version"}
+    help_ = "import contextlib, io; from netvitals.cli import main\nwith contextlib.redirect_stdout(io.StringIO()):\n"
+    for arguments in (["--help"], ["--version"]):
+        loaded = loaded_by(f"{help_}  try: main({arguments})\n  except SystemExit: pass\n0")
+        assert not {"torch", "numpy", "polars", "scipy"} & loaded
+
+
+def test_what_watches_loads_no_heavy_library():
+    new = loaded_by("import netvitals; netvitals.watch, netvitals.checkup")
+    assert not {"polars", "plotly", "sklearn", "scipy.stats", "rich", "typer", "netvitals_lab", "netvitals.runs"} & new
+
+
+def test_watch_is_the_function_however_it_is_imported():
+    import netvitals.checkups
+    import netvitals.watching.watch
+
+    assert netvitals.watch.__name__ == "watch" and netvitals.checkup.__name__ == "checkup"
+    assert netvitals.open_run is netvitals.findings.open_run

@@ -76,7 +76,7 @@ def next_token(logits: Tensor, y: Tensor) -> Tensor:
     return nn.functional.cross_entropy(logits.flatten(0, 1), y.flatten())
 
 
-def watched(piece: Piece, out: Path) -> nv.runs.Run:
+def watched(piece: Piece, out: Path) -> nv.Run:
     """Train with one line added; the run is stored below ``out``."""
     with nv.watch(
         piece.model,
@@ -121,7 +121,7 @@ def examine(piece: Piece, title: str, arguments: argparse.Namespace) -> nv.Check
     return found
 
 
-def show(run: nv.runs.Run, title: str, arguments: argparse.Namespace) -> nv.findings.Findings:
+def show(run: nv.Run, title: str, arguments: argparse.Namespace) -> nv.Findings:
     """Findings and the forecast to tell, in the terminal; the report, and its picture, beside the run's folder."""
     found = run.findings()
     page = nv.report.write(run, run.path.parent.with_suffix(".html"), title=title, findings=found)

@@ -193,7 +193,7 @@ def test_a_file_that_is_no_run_is_said_to_be_none(call, tmp_path):
 
 
 def test_the_command_line_answers_without_loading_what_it_does_not_need():
-    heavy = ("polars", "plotly", "sklearn", "scipy.stats", "rich.progress", "netvitals_lab", "netvitals.report")
+    heavy = ("polars", "plotly", "sklearn", "scipy.stats", "rich.progress", "netvitals_lab.engine", "netvitals.report")
     script = f"import sys; import netvitals.cli; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

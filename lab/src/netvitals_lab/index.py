@@ -111,7 +111,7 @@ def index_of(paper: str) -> Index:
 
 
 def _module(paper: str) -> str:
-    return f"netvitals_lab.{paper.replace('-', '_')}.index"
+    return f"netvitals_lab.papers.{paper.replace('-', '_')}.index"
 
 
 def configured(trials: Sequence[Config]) -> str:

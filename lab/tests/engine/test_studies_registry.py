@@ -55,7 +55,7 @@ def test_finding_one_study_does_not_load_the_other_papers():
 
 
 def test_a_study_that_cannot_be_imported_does_not_hide_the_others(tmp_path, monkeypatch):
-    import netvitals_lab as package
+    import netvitals_lab.papers as package
 
     paper = tmp_path / "broken_paper"
     paper.mkdir()

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from netvitals_lab import models, studies
+import netvitals_lab as studies
+from netvitals_lab import models
 from netvitals_lab.models.two_branch import TwoBranchSpec, spectra
 from netvitals_lab.papers.weight_drift import endurance, real_sizes
 

@@ -15,7 +15,7 @@ from netvitals.capture import warn
 if TYPE_CHECKING:
     from netvitals.findings import Findings
     from netvitals.runs import Finding
-    from netvitals.watch import Watch
+    from netvitals.watching.watch import Watch
 
 TIMEOUT_S = 10.0  # of an address that does not answer
 LINE_S = 60.0  # between lines of a panel that is written to a file

@@ -14,8 +14,8 @@ from netvitals._trouble import see
 from netvitals.capture import Site
 
 if TYPE_CHECKING:
-    from netvitals.watch import Watch
     from netvitals.watching.looks import Looks
+    from netvitals.watching.watch import Watch
 
 
 def open_run_of(watch: Watch, run: str | os.PathLike[str], resume: bool | int, optimizers: Sequence[Optimizer]) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from netvitals.forecasts.rehearsal import Rehearsal
     from netvitals.forecasts.rehearsed_danger import RehearsedDanger
     from netvitals.forecasts.rehearsed_values import RehearsedValues
-    from netvitals.watch import Watch
+    from netvitals.watching.watch import Watch
 
 
 class LiveForecasts:

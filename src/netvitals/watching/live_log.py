@@ -16,7 +16,7 @@ from netvitals.watching.alerts import Heard, LivePanel, listener_of
 if TYPE_CHECKING:
     from netvitals.findings import Findings
     from netvitals.integrations.live import Target
-    from netvitals.watch import Watch
+    from netvitals.watching.watch import Watch
 
 PATIENCE = 3  # failures in a row after which nothing is sent any more
 WAITING = 64  # measured steps that wait to be sent at most

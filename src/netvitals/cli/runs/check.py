@@ -8,8 +8,6 @@ from typing import Annotated
 
 import typer
 
-from netvitals.runs import SEVERITIES
-
 
 def register(app: typer.Typer) -> None:
     app.command("check")(check_run)
@@ -23,6 +21,8 @@ def check_run(
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as a JSON list.")] = False,
 ) -> None:
     """Judge a run; exit code 1 where a finding is as grave as --fail-on, 0 where none is, 2 where it cannot be read."""
+    from netvitals.runs import SEVERITIES
+
     if fail_on not in SEVERITIES:
         raise ValueError(f"--fail-on must be one of {', '.join(SEVERITIES)}, got {fail_on!r}")
     from rich.console import Console
