@@ -52,7 +52,8 @@ def public(room: str) -> list[str]:
     path = f"netvitals.{room}" if room else "netvitals"
     if room in BY_FILE:
         return [f"{path}.{name}" for name in BY_FILE[room]]
-    return [f"{path}.{name}" for name in importlib.import_module(path).__all__ if not name.startswith("__")]
+    names = [name for name in importlib.import_module(path).__all__ if not name.startswith("__")]
+    return [f"{path}.{name}" for name in names if room or name not in ROOMS]  # a package has a page of its own
 
 
 def found(dotted: str) -> Any:

@@ -6,11 +6,13 @@ be tested over runs), ``site`` (every activation at the beginning and at the end
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from netvitals import activations, gates
@@ -35,6 +37,14 @@ def key(theta: float, pooling: str = "element", kind: str = "all") -> str:
     return f"D@{theta:g} {pooling} {kind}"
 
 
+def _features(network: nn.Module, x: Tensor) -> Tensor:
+    """What enters the head, with batch statistics; a copy is run, so that no buffer changes."""
+    headless = copy.deepcopy(network).train()
+    headless.head = nn.Identity()
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        return headless(x)
+
+
 class TrajectoryRecorder:
     """Measures one network with batch statistics; ``act`` is the name of its activation."""
 
@@ -45,13 +55,8 @@ class TrajectoryRecorder:
         self.rows: list[Row] = []
 
     def __call__(self, epoch: int, network: nn.Module, accuracy: float | None = None) -> None:
-        features: list[Tensor] = []
-        hook = network.get_submodule("head").register_forward_pre_hook(lambda _, given: features.append(given[0]))
-        try:
-            report = gates.measure(network, None, self.probe, thetas=self.thetas, mode="train")
-        finally:
-            hook.remove()
-        rank = effective_rank(features[0].flatten(1), centred=True)
+        report = gates.measure(network, None, self.probe, thetas=self.thetas, mode="train")
+        rank = effective_rank(_features(network, self.probe).flatten(1), centred=True)
         row: Row = {
             "quantity": "epoch",
             "epoch": epoch,
