@@ -100,3 +100,8 @@ def test_the_wheel_works_from_an_empty_folder(installed, tmp_path):
     seen = json.loads(python(program, "doctor", "--json", cwd=tmp_path, path=installed))
     assert Path(seen["folder"]).is_relative_to(installed), seen["folder"]
     assert seen["ok"] and seen["netvitals"] == __version__ and len(seen["checks"]) == 5, seen["checks"]
+
+
+def test_both_distributions_have_one_version():
+    lab = tomllib.loads((HOUSE / "lab" / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert lab["version"] == __version__ and f"netvitals=={__version__}" in lab["dependencies"]

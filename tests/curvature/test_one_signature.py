@@ -2,7 +2,6 @@
 
 import inspect
 import json
-import warnings
 
 import pytest
 import torch
@@ -12,7 +11,6 @@ from torch import nn
 from netvitals import curvature
 from netvitals.capture.result import Result
 from netvitals.curvature import interlayer
-from netvitals.curvature.advice import distance
 
 ORDER = ("mode", "only", "nodes", "seed", "progress")
 MEASURES = {
@@ -174,16 +172,3 @@ def test_the_bend_of_chosen_layers():
         assert curvature.activation_bend(net, x, only=only).by_layer == {"a": found.by_layer["a"]}
     with pytest.raises(ValueError, match=r"no activation module found for 'z\*'"):
         curvature.activation_bend(net, x, only="z*")
-
-
-def test_old_names_work_for_one_version_and_say_where_they_went():
-    with pytest.warns(
-        DeprecationWarning, match=r"curvature.far_pairs is now netvitals.curvature.advice.distance.far_pairs"
-    ):
-        assert curvature.far_pairs is distance.far_pairs
-    for name in [n for names in curvature._HOMES.values() for n in names] + ["Topology"]:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)
-            assert getattr(curvature, name).__name__.endswith(name)
-    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
-        curvature.nothing  # noqa: B018

@@ -45,16 +45,6 @@ def test_it_keeps_its_budget():
     assert len(miser.history) == 1 and miser.passed_over == [1, 2]
 
 
-def test_the_old_monitor_works_with_its_old_options():
-    with pytest.warns(DeprecationWarning, match=r"curvature.Monitor is now netvitals.vitals.curvature.monitor"):
-        old = curvature.Monitor
-    watched = old(net_of(), F.cross_entropy, batch(), every=10, share=1e9, metrics=("coupling",), train=False)
-    assert [watched.step(i) is not None for i in range(11)] == [True, *[False] * 9, True]
-    assert watched.alert == ("coupling",) and watched.mode == "eval"
-    with pytest.warns(DeprecationWarning, match=r"netvitals.vitals.curvature.Jump"):
-        assert curvature.Jump is nv.vitals.curvature.Jump
-
-
 def train(vitals, probe, steps=7, **options):
     """A net with everything that could be disturbed: batch statistics, dropout, an in-place activation."""
     torch.manual_seed(3)

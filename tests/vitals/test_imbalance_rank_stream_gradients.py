@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from netvitals.capture import LinearView, Site, TensorView, observe
-from netvitals.saddle import chain_imbalance, imbalances
+from netvitals.saddle import chain_imbalance
+from netvitals.saddle.measure.pairs import imbalances
 from netvitals.stats import effective_rank
 from netvitals.stats.spectrum import DEFINITIONS
 from netvitals.vitals import Gradients, Imbalance, Rank, Stream
