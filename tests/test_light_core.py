@@ -87,10 +87,8 @@ def test_watch_findings_report_page_and_checkup_do_without(alone):
     assert "Checkup of Sequential" in open(found.to_html("checkup.html")).read()
     plot = nv.report.Plot("x", "y", [nv.report.Series("a", [1, 2], [3, 4], line=True)])
     assert "<svg" in plot._repr_html_()
-    from netvitals import stats
-    print(round(stats.silhouette([0.0, 0.1, 5.0, 5.1]), 2))
     """
-    assert alone(WATCHED + textwrap.dedent(code)).strip() == "0.98"
+    alone(WATCHED + textwrap.dedent(code))
 
 
 def test_the_command_line_reports_a_run_without_them(alone):

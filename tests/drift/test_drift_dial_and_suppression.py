@@ -11,9 +11,9 @@ from torch import nn
 
 from netvitals.drift.dial import push, set_drift
 from netvitals.drift.suppression import centre_activations, centre_weights, centred, project_gradients
-from netvitals.drift.theory import cross_entropy_inner
 from netvitals.optim import MuonAdamW, muon_split
 from netvitals_lab import models
+from netvitals_lab.theory.drift_signs import cross_entropy_inner
 
 
 @pytest.fixture

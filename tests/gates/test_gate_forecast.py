@@ -11,8 +11,8 @@ from torch import nn
 import netvitals as nv
 from netvitals.gates import forecasting as gate_forecast
 from netvitals.gates import predict
-from netvitals.gates import trends as gate_trends
 from netvitals.vitals import Gates
+from netvitals_lab.theory import gate_trends
 
 
 @pytest.fixture

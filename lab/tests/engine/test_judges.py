@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from netvitals import stats
-from netvitals_lab import Claim, Expected, Study, Verdict, decide
+from netvitals_lab import Claim, Expected, Study, Verdict, decide, stats
 from netvitals_lab.engine import claim, verdict
 from netvitals_lab.engine.judges import (
     agree,

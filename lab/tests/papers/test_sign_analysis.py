@@ -7,10 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from netvitals.drift import theory as drift_theory
 from netvitals.drift.signs import covariance_split, gradient_signs
 from netvitals_lab import models
 from netvitals_lab.papers.weight_drift.sign_analysis import analyse_signs
+from netvitals_lab.theory import drift_signs as drift_theory
 
 WIDTH, CLASSES = 64, 10
 

@@ -10,11 +10,11 @@ it cost?).
 * :func:`sparsity`, :func:`spikes`: over a whole data set in one pass; :func:`tensor_spikes`: of one tensor;
   :func:`amplification`, :func:`intermediate_peak`: of two runs, of one profile.
 
-Mean-field theory of the signs is in :mod:`netvitals.drift.theory`. The watchers are the vital signs ``drift``,
-``sparsity`` and ``spikes``; they end in the same formulas, :mod:`netvitals.drift.reductions`.
+The watchers are the vital signs ``drift``, ``sparsity`` and ``spikes``; they end in the same formulas,
+:mod:`netvitals.drift.reductions`.
 """
 
-from netvitals.drift import dial, suppression, theory
+from netvitals.drift import dial, suppression
 from netvitals.drift.dial import Dial, push, set_drift
 from netvitals.drift.euler_identity import Euler, LayerLaw, euler
 from netvitals.drift.signs import CovarianceSplit, GradientSigns, covariance_split, gradient_signs
@@ -57,6 +57,5 @@ __all__ = [
     "spikes",
     "suppression",
     "tensor_spikes",
-    "theory",
     "weight_drift",
 ]

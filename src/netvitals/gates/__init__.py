@@ -7,11 +7,9 @@
 * :func:`forecast`: where the density goes when the variance of the input shrinks;
 * :func:`relax`, :func:`empirical`: channels that relax with the decay that is left; the density of their own sample.
 
-Whether margins follow densities over training is tested in :mod:`netvitals.gates.trends`. The watcher is the vital sign
-``gates``.
+The watcher is the vital sign ``gates``.
 """
 
-from netvitals.gates import trends
 from netvitals.gates.forecasting import GateForecast, forecast
 from netvitals.gates.measurement import measure
 from netvitals.gates.prediction import PREDICTORS, Margins, margins, predict
@@ -30,5 +28,4 @@ __all__ = [
     "measure",
     "predict",
     "relax",
-    "trends",
 ]

@@ -31,7 +31,6 @@ from netvitals.saddle.laws.drives import Drive, drive
 from netvitals.saddle.laws.escape import EscapeTime, escape_time
 from netvitals.saddle.laws.flow import ReducedFlow, reduced_flow
 from netvitals.saddle.laws.planning import PlateauPlan, plan
-from netvitals.saddle.laws.stages import Stages, stage_law
 from netvitals.saddle.measure.accounting import StepAccounts, measure_steps
 from netvitals.saddle.measure.bottlenecks import Bottleneck, bottleneck
 from netvitals.saddle.measure.conservation import ConservationLaws, conserved
@@ -77,12 +76,10 @@ __all__ = [
     "EscapeTime",
     "PlateauPlan",
     "ReducedFlow",
-    "Stages",
     "drive",
     "escape_time",
     "plan",
     "reduced_flow",
-    "stage_law",
     # students
     "Descent",
     "Teacher",

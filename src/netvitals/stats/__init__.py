@@ -1,47 +1,17 @@
-"""Slope fits with errors, sign test, correlations, bootstrap: thin, over scipy, loaded when used. And effective rank.
+"""Slopes with errors, correlations, effective rank, order statistics and histograms of magnitudes."""
 
-Every test takes one number per independent run. Epochs within one run are not independent: reduce them to one number
-first (a trend, a displacement), or name the run in ``groups`` where resampling is involved.
-"""
-
-from netvitals.stats.average import Mean, mean
-from netvitals.stats.comparison import Anova, PairedT, Wilcoxon, anova, cohens_d, paired_t, wilcoxon
 from netvitals.stats.correlation import Correlation, pearson, spearman
 from netvitals.stats.line import Slope, local_slopes, loglog_slope, slope
-from netvitals.stats.piecewise import TwoSegments, two_segments
-from netvitals.stats.regression import Logistic, logistic
-from netvitals.stats.resampling import Interval, bootstrap
-from netvitals.stats.separation import cross_validated_auc, silhouette
-from netvitals.stats.sign import SignTest, sign_test
 from netvitals.stats.spectrum import EffectiveRank, effective_rank
 
 __all__ = [
-    "Anova",
     "Correlation",
     "EffectiveRank",
-    "Interval",
-    "Logistic",
-    "Mean",
-    "PairedT",
-    "SignTest",
     "Slope",
-    "TwoSegments",
-    "Wilcoxon",
-    "anova",
-    "bootstrap",
-    "cohens_d",
-    "cross_validated_auc",
     "effective_rank",
     "local_slopes",
-    "logistic",
     "loglog_slope",
-    "mean",
-    "paired_t",
     "pearson",
-    "sign_test",
-    "silhouette",
     "slope",
     "spearman",
-    "two_segments",
-    "wilcoxon",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from netvitals import stats
+from netvitals_lab import stats
 from netvitals_lab.engine.claim import Expected, within
 from netvitals_lab.engine.study import Row
 from netvitals_lab.engine.verdict import Measured, Verdict, decide, erratum, fails

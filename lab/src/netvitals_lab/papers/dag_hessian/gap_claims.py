@@ -7,8 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from netvitals import stats
-from netvitals_lab import Claim, Config, Expected, Plot, Row, Series, Verdict, decide, erratum
+from netvitals_lab import Claim, Config, Expected, Plot, Row, Series, Verdict, decide, erratum, stats
 from netvitals_lab.engine.judges import at_most, column, corrected, groups, some
 from netvitals_lab.papers.dag_hessian import diamond, gap
 from netvitals_lab.papers.dag_hessian._measuring import mean

@@ -12,10 +12,10 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.optim import Optimizer
 
-from netvitals import optim, stats
+from netvitals import optim
 from netvitals.optim import symmetry
 from netvitals.singular import rate_fit
-from netvitals_lab import Row
+from netvitals_lab import Row, stats
 
 f64 = torch.float64
 Build = Callable[[list[Parameter]], Optimizer]

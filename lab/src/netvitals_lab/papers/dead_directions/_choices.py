@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F
 
-from netvitals import singular, stats
+from netvitals import singular
 from netvitals.singular.adapters.pruning import PruningPlan, UnitCost
-from netvitals_lab import Row, data
+from netvitals_lab import Row, data, stats
 from netvitals_lab.papers.dead_directions._practice import mlp
 
 CRITERIA = ("rate", "variance", "fisher", "magnitude")

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from netvitals import stats
-from netvitals_lab import Claim, Expected, Plot, Row, Series, Verdict, decide, holds, not_run, underspecified
+from netvitals_lab import Claim, Expected, Plot, Row, Series, Verdict, decide, holds, not_run, stats, underspecified
 from netvitals_lab.engine.judges import at_most, column, compared, groups, paired, some
 from netvitals_lab.papers.dead_directions._judging import SLOPE, check_is, claim
 from netvitals_lab.papers.dead_directions.practice import NAME

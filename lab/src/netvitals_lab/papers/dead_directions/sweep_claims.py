@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from netvitals import stats
-from netvitals_lab import Claim, Expected, Plot, Row, Series, Verdict, decide, not_judged, not_run
+from netvitals_lab import Claim, Expected, Plot, Row, Series, Verdict, decide, not_judged, not_run, stats
 from netvitals_lab.engine.judges import at_most, column, groups, largest_gap, means, some
 from netvitals_lab.papers.dead_directions._judging import SLOPE, check_is, claim, predicted, topic_is
 from netvitals_lab.papers.dead_directions.sweeps import NAME, SPAN

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from netvitals import stats
-from netvitals_lab import Row
+from netvitals_lab import Row, stats
 from netvitals_lab.engine import judges
 from netvitals_lab.papers.gate_density._recorder import POOLINGS, key
 from netvitals_lab.papers.gate_density._training import SMOOTH

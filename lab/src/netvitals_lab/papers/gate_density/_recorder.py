@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from netvitals import activations, gates
-from netvitals.gates import trends as gate_trends
 from netvitals.stats import effective_rank
 from netvitals_lab import Row
+from netvitals_lab.theory import gate_trends
 
 THETAS = (0.001, 0.005, 0.01, 0.05, 0.1)
 POOLINGS = ("element", "site", "channel")

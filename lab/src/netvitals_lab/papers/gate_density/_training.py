@@ -38,7 +38,7 @@ DEPENDS = (
     "netvitals.gates.measurement",
     "netvitals.gates.report",
     "netvitals.gates.prediction",
-    "netvitals.gates.trends",
+    "netvitals_lab.theory.gate_trends",
     "netvitals.activations.thresholds",
     "netvitals_lab.models.mlp",
     "netvitals_lab.models.resnet",

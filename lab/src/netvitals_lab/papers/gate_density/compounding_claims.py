@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from netvitals import stats
-from netvitals_lab import Claim, Expected, Plot, Row, Series, Verdict, decide, not_run
+from netvitals_lab import Claim, Expected, Plot, Row, Series, Verdict, decide, not_run, stats
 from netvitals_lab.engine.judges import matches, over_setups, some
 from netvitals_lab.papers.gate_density import bound_judges as bounds
 from netvitals_lab.papers.gate_density import reconstruction as rec

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from netvitals import stats
-from netvitals_lab import Claim, Expected, Plot, Row, Series, Verdict, decide, not_run
+from netvitals_lab import Claim, Expected, Plot, Row, Series, Verdict, decide, not_run, stats
 from netvitals_lab.engine.judges import Setup, compared, groups, matches, over_setups, some
 from netvitals_lab.papers.gate_density import reconstruction as rec
 from netvitals_lab.papers.gate_density.convergence import GROUPS, METHODS, NAME, table

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from netvitals import gates, stats
-from netvitals_lab import Config, Resources, Row, Study
+from netvitals import gates
+from netvitals_lab import Config, Resources, Row, Study, stats
 from netvitals_lab import data as datasets
 from netvitals_lab.data import Dataset
 from netvitals_lab.papers.gate_density.pruning import DEPENDS, FOUR, trained

@@ -8,8 +8,7 @@ from itertools import product
 
 import numpy as np
 
-from netvitals import stats
-from netvitals_lab import Claim, Expected, Plot, Row, Series, Verdict, decide, not_judged
+from netvitals_lab import Claim, Expected, Plot, Row, Series, Verdict, decide, not_judged, stats
 from netvitals_lab.engine.judges import Setup, column, means, over_setups, some
 from netvitals_lab.engine.verdict import Fact
 from netvitals_lab.papers.gate_density.privacy import ATTACKS, CLOSE, CLOSED

@@ -7,7 +7,6 @@ from itertools import pairwise
 
 import numpy as np
 
-from netvitals.gates import trends as gate_trends
 from netvitals_lab import Row, Verdict, decide, erratum, fails, holds
 from netvitals_lab.engine.judges import groups
 from netvitals_lab.papers.gate_density._reading import (
@@ -25,6 +24,7 @@ from netvitals_lab.papers.gate_density._reading import (
 from netvitals_lab.papers.gate_density._recorder import THETAS, key
 from netvitals_lab.papers.gate_density._training import SMOOTH, S
 from netvitals_lab.papers.gate_density.trajectories import PAPERS_ADAM
+from netvitals_lab.theory import gate_trends
 
 AIM = 2.0  # points: median error of the predicted density of a site
 COLLAPSE, STEADY = -0.5, 0.15  # change of σ: fallen by more than half; as good as unchanged

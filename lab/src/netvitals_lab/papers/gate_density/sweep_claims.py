@@ -9,8 +9,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from netvitals import activations, stats
-from netvitals_lab import Claim, Expected, Plot, Row, Series, Verdict, decide, fails
+from netvitals import activations
+from netvitals_lab import Claim, Expected, Plot, Row, Series, Verdict, decide, fails, stats
 from netvitals_lab.engine.claim import PAIRS
 from netvitals_lab.engine.judges import matches
 from netvitals_lab.papers.gate_density import _pictures as pictures

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from netvitals import stats
-from netvitals_lab import Claim, Expected, Plot, Row, Series, Verdict, decide
+from netvitals_lab import Claim, Expected, Plot, Row, Series, Verdict, decide, stats
 from netvitals_lab.engine.claim import PAIRS
 from netvitals_lab.engine.judges import groups, matches
 from netvitals_lab.papers.gate_density._reading import acts, some

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from netvitals import stats
-from netvitals_lab import Plot, Row, Series, Verdict, decide, not_run
+from netvitals_lab import Plot, Row, Series, Verdict, decide, not_run, stats
 from netvitals_lab.engine.judges import column, groups, some
 from netvitals_lab.engine.verdict import Fact
 from netvitals_lab.papers.gate_density import reconstruction as rec

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from netvitals import stats
-from netvitals_lab import Claim, Expected, Plot, Row, Series, Verdict, decide, not_run
+from netvitals_lab import Claim, Expected, Plot, Row, Series, Verdict, decide, not_run, stats
 from netvitals_lab.engine.claim import PAIRS
 from netvitals_lab.engine.judges import compared, difference
 from netvitals_lab.engine.verdict import Fact

@@ -9,12 +9,12 @@ from typing import Any
 import torch
 
 from netvitals import saddle
-from netvitals.saddle.laws.blocks import BlockChain
 from netvitals.saddle.laws.escape import balanced
-from netvitals.saddle.laws.homotopy import attribute, hitting_time, homotopy_slice
 from netvitals.saddle.laws.integration import integrate
 from netvitals.saddle.students.network import loss_beside, normalized_rates
 from netvitals_lab import Claim, Config, Expected, Plot, Resources, Row, Series, Study, Verdict, decide
+from netvitals_lab.theory.saddle.blocks import BlockChain
+from netvitals_lab.theory.saddle.homotopy import attribute, hitting_time, homotopy_slice
 
 INPUTS = 8192  # that show the loss of the full network beside the one of its projection
 BETAS, DEPTH, BLOCK, LEVEL = (1.0, 0.3, 0.08), 4, 20, 0.4

@@ -8,19 +8,20 @@ import numpy as np
 import torch
 
 from netvitals import saddle
-from netvitals.saddle.laws import perron_modes
-from netvitals.saddle.laws.blocks import BlockChain
 from netvitals.saddle.laws.chain import ScalarChain
-from netvitals.saddle.laws.closures import off_block
 from netvitals.saddle.laws.escape import balanced, next_to_leading
-from netvitals.saddle.laws.perron_modes import graded_example, stage_matrix
-from netvitals.saddle.laws.perturbation import expansion
 from netvitals.saddle.measure import signal as signal_measures
 from netvitals.saddle.measure.bottlenecks import positional_drive
 from netvitals.saddle.measure.signal import signal_energy
 from netvitals.saddle.students.network import gradients
 from netvitals.saddle.students.task import aligned_sample, antithetic_sample
 from netvitals.saddle.students.trajectories import flow
+from netvitals_lab.theory.saddle import perron_modes
+from netvitals_lab.theory.saddle.blocks import BlockChain
+from netvitals_lab.theory.saddle.closures import off_block
+from netvitals_lab.theory.saddle.perron_modes import graded_example, stage_matrix
+from netvitals_lab.theory.saddle.perturbation import expansion
+from netvitals_lab.theory.saddle.stages import stage_law
 
 Numbers = dict[str, float]
 
@@ -175,12 +176,12 @@ def stages(seed: int) -> Numbers:
     """T26, claims 33 and 34: the stage law on single chains, and a weaker mode that escapes first."""
     out: Numbers = {}
     for depth in (2, 3, 4, 5):
-        law = saddle.stage_law("tanh", depth, 1, [1.0], [0.01], theta=3.0)
+        law = stage_law("tanh", depth, 1, [1.0], [0.01], theta=3.0)
         t = saddle.reduced_flow([0.0] + [0.01] * (depth - 1), "tanh", 1, threshold=0.03, keep=False).escape_t
         out[f"depth {depth} time over law"] = float(t) / law.times[0]
     strong = float(saddle.escape_time([0.01] * 4, "tanh", 64, beta=1.0, threshold=0.1))
     weak = float(saddle.escape_time([0.01] * 3 + [1.0], "tanh", 64, beta=0.3, threshold=0.1))
-    ranked = saddle.stage_law("tanh", 4, 64, [1.0, 0.3, 0.08], [0.02, 0.02, 0.02])
+    ranked = stage_law("tanh", 4, 64, [1.0, 0.3, 0.08], [0.02, 0.02, 0.02])
     return {
         **out,
         "weak over strong": weak / strong,

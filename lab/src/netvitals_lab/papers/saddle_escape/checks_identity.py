@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from netvitals import activations, saddle
-from netvitals.saddle.laws import perturbation
 from netvitals.saddle.laws.chain import ScalarChain
 from netvitals.saddle.laws.escape import balanced
 from netvitals.saddle.laws.integration import integrate
-from netvitals.saddle.laws.perturbation import Expansion, gap_velocity, measured_order
 from netvitals.saddle.students.network import ansatz_stack, gradients, normalized_rates, project
 from netvitals.saddle.students.task import aligned_sample, antithetic_sample
+from netvitals_lab.theory.saddle import perturbation
+from netvitals_lab.theory.saddle.perturbation import Expansion, gap_velocity, measured_order
 
 Numbers = dict[str, float]
 ACTIVATIONS = ("tanh", "erf", "sin", "gelu", "silu", "sigmoid", "softplus", "relu", "leaky_relu:0.1", "identity")

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from netvitals import stats
-from netvitals_lab import Claim, Expected, Row, Verdict, decide
+from netvitals_lab import Claim, Expected, Row, Verdict, decide, stats
 from netvitals_lab.engine.judges import column, corrected, matches, one, some
 from netvitals_lab.papers.saddle_escape.proofs import NAME
 

@@ -14,17 +14,17 @@ from torch import Tensor
 
 from netvitals import saddle
 from netvitals.activations import gauss_hermite
-from netvitals.saddle.laws import perturbation
-from netvitals.saddle.laws.blocks import BlockChain
 from netvitals.saddle.laws.chain import ScalarChain
-from netvitals.saddle.laws.shells import exact_integral, integrand, shell_estimate, shell_sum
-from netvitals.saddle.laws.stages import printed_stage_integral, stage_forces, stage_integral
-from netvitals.saddle.measure.rows import row_moments
 from netvitals.saddle.students.network import Stack, normalized_rates, output
 from netvitals.saddle.students.task import Sample, Teacher, aligned_sample, antithetic_sample
 from netvitals.saddle.students.trajectories import descend, flow
 from netvitals_lab import Config, Row, Study
 from netvitals_lab.papers.saddle_escape import _row_modes as rows_of
+from netvitals_lab.theory.saddle import perturbation
+from netvitals_lab.theory.saddle.blocks import BlockChain
+from netvitals_lab.theory.saddle.rows import row_moments
+from netvitals_lab.theory.saddle.shells import exact_integral, integrand, shell_estimate, shell_sum
+from netvitals_lab.theory.saddle.stages import printed_stage_integral, stage_forces, stage_integral, stage_law
 
 NAME = "saddle-proofs"
 BETAS, DEPTH, BLOCK, INPUTS = (1.0, 0.3, 0.08), 4, 20, 16  # of Figure 5
@@ -144,7 +144,7 @@ def forces(config: Config) -> Row:
     found = stage_forces(chain, config["mode"], config["rho"])
     times = {name: float(f(DEPTH, 3.0)) for name, f in (("law", stage_integral), ("ode", printed_stage_integral))}
     alone = saddle.reduced_flow([0.0] + [config["rho"] / 5] * 3, "tanh", 1, threshold=3 * config["rho"] / 5, keep=False)
-    law = saddle.stage_law("tanh", DEPTH, 1, [1.0], [config["rho"] / 5], theta=3.0)
+    law = stage_law("tanh", DEPTH, 1, [1.0], [config["rho"] / 5], theta=3.0)
     return {
         "forcing over law": found.forcing / found.forcing_law,
         "drag over law": found.drag / found.drag_law,
@@ -179,7 +179,7 @@ def stages(config: Config) -> Row:
         own = (w[0] @ task.directions.T).unflatten(1, (3, BLOCK)).mean(2).diagonal(dim1=1, dim2=2)
         return torch.cat([signal, own / (3 * config["eps"]) - 1], 1)
 
-    law = saddle.stage_law("tanh", DEPTH, BLOCK, BETAS, [config["eps"]] * 3)
+    law = stage_law("tanh", DEPTH, BLOCK, BETAS, [config["eps"]] * 3)
     options: dict[str, Any] = {"rates": rates, "rtol": 1e-6, "s_max": BLOCK * law.times[0]}  # twice what it takes
     run = flow(weights, task, sample, thresholds=(), events=margins, max_steps=400, **options)
     found = [t if np.isfinite(t) else None for t in run.escape[0].tolist()]

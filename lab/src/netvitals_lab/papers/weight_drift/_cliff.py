@@ -14,8 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from netvitals import stats
-from netvitals_lab import Plot, Row, Series
+from netvitals_lab import Plot, Row, Series, stats
 
 DROP = 0.01  # relative loss of the metric that counts as an onset
 FALL = 0.05  # lost from the breakpoint to the sparsest point, for a fall

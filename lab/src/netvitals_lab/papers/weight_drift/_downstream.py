@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-from netvitals.drift import theory as theory
 from netvitals_lab import Row
+from netvitals_lab.theory import drift_signs as theory
 
 P = (1.5, -0.7, 0.4, 2.0, -1.2, 0.1, 0.9, -0.3)  # the pre-activations of every check of V1–V4
 OUTPUTS = 5

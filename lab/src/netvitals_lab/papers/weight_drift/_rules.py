@@ -11,11 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from netvitals import stats
 from netvitals.activations import expect, get
 from netvitals.drift import euler
-from netvitals.drift import theory as theory
-from netvitals_lab import Row, data, models
+from netvitals_lab import Row, data, models, stats
+from netvitals_lab.theory import drift_signs as theory
 
 PATTERNS: dict[str, tuple[str, ...]] = {
     "relu": ("relu",) * 4,

@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from netvitals import stats
 from netvitals.optim import MomentumSign
-from netvitals_lab import Config, Resources, Row, Study
+from netvitals_lab import Config, Resources, Row, Study, stats
 from netvitals_lab import data as datasets
 from netvitals_lab.data import Dataset
 from netvitals_lab.engine.judges import groups

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from netvitals import stats
-from netvitals_lab import Plot, Row, Series, Verdict, decide, not_run
+from netvitals_lab import Plot, Row, Series, Verdict, decide, not_run, stats
 from netvitals_lab.engine.judges import compared, groups, means, paired, some
 from netvitals_lab.engine.verdict import Fact, fails, holds, underspecified
 from netvitals_lab.papers.weight_drift._cliff import Cliff, falls, picture

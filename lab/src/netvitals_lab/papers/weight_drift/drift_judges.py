@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from netvitals import stats
 from netvitals_lab import (
     Plot,
     Row,
@@ -18,6 +17,7 @@ from netvitals_lab import (
     holds,
     not_judged,
     not_run,
+    stats,
     underspecified,
 )
 from netvitals_lab.engine.judges import at_most, column, difference, groups, means, sign_of, some

@@ -7,7 +7,7 @@ $$g_{pos} = E[g \mid p > 0], \quad g_{all} = E[g], \quad \rho = \frac{\sum g}{\s
 \mathrm{slope} = \frac{\sum a g}{\sum a^2}$$
 
 together with the split $E[g x] = E[g]E[x] + \mathrm{Cov}$ of every weight's mean gradient. For the squared error of an
-MLP the slope estimates $c_l$ of :mod:`~netvitals.drift.theory`.
+MLP the slope estimates $c_l$ of :mod:`~netvitals_lab.theory.drift_signs`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from torch import Tensor, nn
 
 from netvitals.capture import Recorder, Vital, observe, rng_state, set_rng_state
 from netvitals.drift.signs import Reduction
-from netvitals.stats import Mean, mean
 from netvitals.vitals.drift import SIGN_METRICS, SPLIT_METRICS, Drift
+from netvitals_lab.stats.average import Mean, mean
 
 FEWEST = 2  # a spread needs two initialisations; 32 or more make a statement
 

@@ -10,9 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from netvitals import stats
-from netvitals.drift import theory as drift_theory
-from netvitals_lab import Config, Resources, Row, Study
+from netvitals_lab import Config, Resources, Row, Study, stats
 from netvitals_lab import data as datasets
 from netvitals_lab.data import Dataset
 from netvitals_lab.papers.weight_drift._networks import (
@@ -25,6 +23,7 @@ from netvitals_lab.papers.weight_drift._networks import (
 )
 from netvitals_lab.papers.weight_drift.persistence import PersistenceTracker
 from netvitals_lab.papers.weight_drift.sign_analysis import analyse_signs
+from netvitals_lab.theory import drift_signs as drift_theory
 from netvitals_lab.training import Moment, Recipe, loss_named, steps_of, train
 
 PROBE = 256  # training examples that signs are read on

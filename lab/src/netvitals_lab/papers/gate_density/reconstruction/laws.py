@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from netvitals import stats
+from netvitals_lab import stats
 
 
 @dataclass(frozen=True)

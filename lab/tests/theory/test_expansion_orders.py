@@ -5,7 +5,7 @@ import torch
 
 from netvitals import saddle
 from netvitals.saddle.laws.chain import ScalarChain
-from netvitals.saddle.laws.perturbation import expansion, gap_velocity, measured_order
+from netvitals_lab.theory.saddle.perturbation import expansion, gap_velocity, measured_order
 
 X = torch.tensor([1.0, 1.1, 0.9, 1.05], dtype=torch.float64)
 

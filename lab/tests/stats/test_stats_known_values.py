@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from netvitals import stats
+from netvitals_lab import stats
 
 PLANT_GROWTH = (
     [4.17, 5.58, 5.18, 6.11, 4.50, 4.61, 5.17, 4.53, 5.33, 5.14],

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from netvitals.saddle.laws.blocks import BlockChain
 from netvitals.saddle.laws.chain import ScalarChain
-from netvitals.saddle.laws.perturbation import expansion
-from netvitals.saddle.laws.shells import exact_integral, integrand, shell_estimate, shell_sum
-from netvitals.saddle.laws.stages import printed_stage_integral, stage_forces, stage_integral
-from netvitals.saddle.measure.rows import row_moments
+from netvitals_lab.theory.saddle.blocks import BlockChain
+from netvitals_lab.theory.saddle.perturbation import expansion
+from netvitals_lab.theory.saddle.rows import row_moments
+from netvitals_lab.theory.saddle.shells import exact_integral, integrand, shell_estimate, shell_sum
+from netvitals_lab.theory.saddle.stages import printed_stage_integral, stage_forces, stage_integral
 
 
 def test_the_integral_is_the_closed_form_of_two_and_of_equal_scales():

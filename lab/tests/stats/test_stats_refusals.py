@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from netvitals import stats
+from netvitals_lab import stats
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_importing_the_room_does_not_load_scipy_stats():
     import subprocess
     import sys
 
-    code = "import sys, netvitals.stats; sys.exit('scipy.stats' in sys.modules or 'sklearn' in sys.modules)"
+    code = "import sys, netvitals_lab.stats; sys.exit('scipy.stats' in sys.modules or 'sklearn' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

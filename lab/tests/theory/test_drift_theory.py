@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from netvitals.drift import theory as theory
+from netvitals_lab.theory import drift_signs as theory
 
 P = torch.tensor([1.5, -0.7, 0.4, 2.0], dtype=torch.float64)
 

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from netvitals.capture.result import Result
-from netvitals.saddle.laws.blocks import BlockChain
 from netvitals.saddle.laws.chain import ScalarChain, _with_slope
 from netvitals.saddle.laws.drives import drive
+from netvitals_lab.theory.saddle.blocks import BlockChain
 
 
 def transfer(f: str | Callable[[Tensor], Tensor], depth: int, rho: float, nodes: int = 128) -> float:
@@ -174,7 +174,7 @@ class StageForces(Result):
 def stage_forces(chain: BlockChain, mode: int, rho: float) -> StageForces:
     r"""$F_k$ and $H_k$ of the stage ODE (65) at the state where mode ``mode`` (from 0) should begin.
 
-    >>> from netvitals.saddle.laws.blocks import BlockChain
+    >>> from netvitals_lab.theory.saddle.blocks import BlockChain
     >>> found = stage_forces(BlockChain("tanh", (1.0, 0.3), 4, 8, nodes=16), 1, 0.05)
     >>> round(found.forcing / found.forcing_law, 3), found.fastest > 100 * found.forcing
     (1.0, True)

@@ -16,9 +16,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from netvitals import stats
 from netvitals.capture.result import Result
 from netvitals.gates.prediction import margins
+from netvitals_lab import stats
 
 Kind = Literal["pearson", "spearman"]
 MARGINS = ("raw", "normalized", "interval_union")

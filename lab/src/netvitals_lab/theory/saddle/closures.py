@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from netvitals.capture.result import Result
-from netvitals.saddle.laws.blocks import BlockChain
 from netvitals.saddle.laws.chain import _with_slope
+from netvitals_lab.theory.saddle.blocks import BlockChain
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from netvitals import stats
-from netvitals.stats.separation import _stratified
+from netvitals_lab import stats
+from netvitals_lab.stats.separation import _stratified
 
 sklearn = pytest.importorskip("sklearn", reason="scikit-learn comes with the extra lab")
 

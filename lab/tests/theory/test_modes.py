@@ -8,11 +8,12 @@ import torch
 
 from netvitals import saddle
 from netvitals.activations import gauss_hermite
-from netvitals.saddle.laws.blocks import BlockChain
 from netvitals.saddle.laws.chain import ScalarChain
-from netvitals.saddle.laws.closures import duhamel, off_block, quasi_steady, rotation_coefficients
-from netvitals.saddle.laws.homotopy import attribute, hitting_time
-from netvitals.saddle.laws.perron_modes import (
+from netvitals.saddle.students.network import gradients
+from netvitals_lab.theory.saddle.blocks import BlockChain
+from netvitals_lab.theory.saddle.closures import duhamel, off_block, quasi_steady, rotation_coefficients
+from netvitals_lab.theory.saddle.homotopy import attribute, hitting_time
+from netvitals_lab.theory.saddle.perron_modes import (
     block_growth,
     graded_example,
     jacobian_blocks,
@@ -20,15 +21,14 @@ from netvitals.saddle.laws.perron_modes import (
     stage_matrix,
     truncations,
 )
-from netvitals.saddle.laws.stages import forecast_rank, stage_integral, transfer
-from netvitals.saddle.students.network import gradients
+from netvitals_lab.theory.saddle.stages import forecast_rank, stage_integral, stage_law, transfer
 
 BETAS = (1.0, 0.3, 0.08)
 
 
 @pytest.mark.parametrize(("depth", "ratio"), [(2, 1.0008), (3, 1.0003), (4, 1.00015), (5, 1.00009)])
 def test_stage_law_times_a_chain_that_starts_without_its_first_layer(depth, ratio):
-    law = saddle.stage_law("tanh", depth, 1, [1.0], [0.01], theta=3.0)
+    law = stage_law("tanh", depth, 1, [1.0], [0.01], theta=3.0)
     flow = saddle.reduced_flow([0.0] + [0.01] * (depth - 1), "tanh", 1, threshold=0.03)
     measured = flow.escape_t / law.times[0]
     assert measured == pytest.approx(1, abs=1e-3)
@@ -46,7 +46,7 @@ def test_stage_integrals_and_transfer():
 
 
 def test_a_weaker_mode_with_fewer_small_layers_escapes_first():
-    law = saddle.stage_law("tanh", 4, 64, betas=[1.0, 0.3], rhos=[0.01, 0.1])
+    law = stage_law("tanh", 4, 64, betas=[1.0, 0.3], rhos=[0.01, 0.1])
     assert law.order == (1, 0)
     assert law.ratio(0, 1) == pytest.approx(0.3 * 10**2, rel=0.02)
     assert forecast_rank([1.0, 0.3], eps=0.01, necks=[4, 3]) == (1, 0)
@@ -55,7 +55,7 @@ def test_a_weaker_mode_with_fewer_small_layers_escapes_first():
     t = [float(saddle.escape_time(x, "tanh", 64, beta=b, threshold=0.1)) for x, b in ((strong, 1.0), (weak, 0.3))]
     assert t[1] < t[0]
     with pytest.raises(ValueError, match="one rho per mode"):
-        saddle.stage_law("tanh", 4, 64, [1.0], [0.1, 0.2])
+        stage_law("tanh", 4, 64, [1.0], [0.1, 0.2])
 
 
 @pytest.fixture(scope="module")
