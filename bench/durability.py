@@ -114,7 +114,7 @@ def flips(count: int, folder: Path) -> dict[str, float]:
             readings = [Reading(step, "gates", f"layer{i}", "density", step + i / 100) for i in range(30)]
             writer.write(readings, [ArrayReading(step, "gates", "layer0", "channels", np.arange(40.0) + step)])
             if step % 10 == 9:
-                writer.finding(Finding("watch", "layer0", f"at {step}"))
+                writer.finding(Finding("note", "layer0", f"at {step}"))
                 writer.flush()
     data = writer.path.read_bytes()
     truth = everything(writer.path)

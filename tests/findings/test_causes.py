@@ -46,7 +46,7 @@ def test_what_the_data_are_follows_from_nothing():
 
 
 def test_things_to_watch_cause_nothing():
-    found = diagnosed([finding("learning rate too high", "watch"), finding("loss rises")], 10)
+    found = diagnosed([finding("learning rate too high", "note"), finding("loss rises")], 10)
     assert len(found) == 2
 
 

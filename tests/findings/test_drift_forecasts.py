@@ -71,7 +71,7 @@ def test_drift_that_will_turn_and_drift_that_has_turned():
 
 def test_sparsity_on_its_way_to_the_cliff():
     (found,) = text(readings(zeros=0.5 + STEPS / 2000))
-    assert found.severity == "watch" and "near step 400" in found.what and "a.act" in found.what
+    assert found.severity == "note" and "near step 400" in found.what and "a.act" in found.what
     assert "top-k" in found.advice
     (outlook,) = text(readings(zeros=0.5 + STEPS / 2000, push=np.full(len(STEPS), -0.2)))
     assert "may stop" in outlook.why

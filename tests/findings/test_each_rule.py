@@ -50,14 +50,14 @@ def _gates(shares) -> Source:
 def test_dead_units_are_counted_by_their_gates():
     shares = np.concatenate([np.zeros(30), np.full(70, 0.5)])
     (found,) = _gates(shares).rules("dead units")
-    assert found.severity == "watch"  # as many are dead in healthy networks from the start
+    assert found.severity == "note"  # as many are dead in healthy networks from the start
     assert "30 %" in found.what
     assert found.sites == ACT
     assert found.evidence[0].value == pytest.approx(0.3)
     assert found.evidence[0].vital == "gates"
 
 
-@pytest.mark.parametrize(("share", "severity"), [(0.04, None), (0.06, "watch"), (0.4, "watch"), (0.8, "critical")])
+@pytest.mark.parametrize(("share", "severity"), [(0.04, None), (0.06, "note"), (0.4, "note"), (0.8, "critical")])
 def test_how_grave_dead_units_are(share, severity):
     shares = np.where(np.arange(100) < 100 * share, 0.0, 0.5)
     found = _gates(shares).rules("dead units")
@@ -68,7 +68,7 @@ def test_dying_units_are_told_apart_from_dead_ones():
     shares = np.concatenate([np.full(20, 0.01), np.full(80, 0.5)])
     (found,) = _gates(shares).rules("dead units")
     assert found.what.startswith("Dying units")
-    assert found.severity == "watch"
+    assert found.severity == "note"
 
 
 def test_dead_units_are_known_without_arrays_too():
@@ -77,7 +77,7 @@ def test_dead_units_are_known_without_arrays_too():
     assert found.evidence[0].metric == "dead_units"
 
 
-@pytest.mark.parametrize(("end", "severity"), [(0.45, None), (0.42, "watch"), (0.2, "warning"), (0.05, "warning")])
+@pytest.mark.parametrize(("end", "severity"), [(0.45, None), (0.42, "note"), (0.2, "warning"), (0.05, "warning")])
 def test_falling_gate_density(end, severity):
     found = Source().series("gates", "density@0.01", value=lambda t: 0.5 + (end - 0.5) * t).rules("gate density falls")
     assert [f.severity for f in found] == ([severity] if severity else [])
@@ -107,7 +107,7 @@ def test_gate_density_is_forecast_to_fall_below_the_threshold_and_to_rise_above_
     from scipy.stats import norm
 
     (fall,) = _shrinking(-0.1, 0.3).rules("gate forecast")
-    assert "predicted to fall" in fall.what and fall.severity == "watch"
+    assert "predicted to fall" in fall.what and fall.severity == "note"
     assert fall.evidence[0].before == pytest.approx(norm.cdf(-1 / 3), abs=1e-6)
     assert fall.evidence[0].value == pytest.approx(norm.cdf(-2 / 3), abs=1e-6)
     (rise,) = _shrinking(0.1, 0.3).rules("gate forecast")
@@ -125,13 +125,13 @@ def test_the_caller_can_say_which_activation_a_site_has():
     assert any(f.rule == "gate forecast" for f in found)
 
 
-@pytest.mark.parametrize(("end", "severity"), [(0.5, None), (0.2, "watch"), (0.02, "warning"), (1e-4, "critical")])
+@pytest.mark.parametrize(("end", "severity"), [(0.5, None), (0.2, "note"), (0.02, "warning"), (1e-4, "critical")])
 def test_variance_collapse(end, severity):
     found = Source().series("preactivations", "sigma", value=lambda t: end**t).rules("variance collapse")
     assert [f.severity for f in found] == ([severity] if severity else [])
 
 
-@pytest.mark.parametrize(("share", "severity"), [(0.5, None), (0.72, "watch"), (0.86, "warning"), (0.95, "critical")])
+@pytest.mark.parametrize(("share", "severity"), [(0.5, None), (0.72, "note"), (0.86, "warning"), (0.95, "critical")])
 def test_the_sparsity_cliff(share, severity):
     found = Source().series("sparsity", "hard", value=share).rules("sparsity cliff")
     assert [f.severity for f in found] == ([severity] if severity else [])
@@ -142,7 +142,7 @@ def test_the_sparsity_cliff(share, severity):
     [
         (lambda t: 2.0 - 1.5 * t, "info", "this run stands it"),  # went on falling beyond 70 %
         (lambda t: 2.0 - 3.0 * t if t < 0.4 else 0.8 + t - 0.4, "warning", "past the cliff"),  # rose from there on
-        (lambda t: 2.0 - 1.5 * min(t, 0.6), "watch", "past the cliff"),  # shows nothing: the constant
+        (lambda t: 2.0 - 1.5 * min(t, 0.6), "note", "past the cliff"),  # shows nothing: the constant
     ],
 )
 def test_the_runs_own_level_replaces_the_constant(loss, severity, words):
@@ -164,7 +164,7 @@ def test_spikes_name_layer_channel_and_where_to_clip():
         source.series("spikes", metric, ("b.act",), value)
     source.series("spikes", "max_over_mean", ("a.act",), 20.0)
     (found,) = source.rules("spikes")
-    assert found.sites == ("b.act",) and found.severity == "watch"
+    assert found.sites == ("b.act",) and found.severity == "note"
     assert "channel 17" in found.what and "250 times" in found.what
     assert "2.5" in found.advice
     assert {e.metric for e in found.evidence} == {"max_over_mean", "max_abs", "p999", "channel"}
@@ -198,7 +198,7 @@ def test_drift_of_weights_leaves_out_gains_and_the_readout():
     assert found.sites == ("fc1.weight", "fc2.weight")
 
 
-@pytest.mark.parametrize(("end", "severity"), [(0.2, None), (0.6, "watch"), (-0.99, "warning")])
+@pytest.mark.parametrize(("end", "severity"), [(0.2, None), (0.6, "note"), (-0.99, "warning")])
 def test_growing_imbalance(end, severity):
     found = Source().series("imbalance", "relative", ("a→b",), lambda t: end * t).rules("imbalance growth")
     assert [f.severity for f in found] == ([severity] if severity else [])
@@ -230,12 +230,12 @@ def test_exploding_gradients_name_the_layer():
 def test_a_burst_is_seen_and_a_falling_gradient_is_not_one():
     burst = Source().series("gradients", "grad_norm", ("model",), lambda t: 100.0 if abs(t - 0.5) < 1e-9 else 1.0)
     (found,) = burst.rules("exploding gradients")
-    assert found.severity == "watch" and "step 500" in found.what
+    assert found.severity == "note" and "step 500" in found.what
     falling = Source().series("gradients", "grad_norm", ("model",), lambda t: 10.0 * 1e-4**t)
     assert not falling.rules("exploding gradients")
 
 
-@pytest.mark.parametrize(("ratio", "severity"), [(1e-3, None), (0.3, "warning"), (1e-7, "watch")])
+@pytest.mark.parametrize(("ratio", "severity"), [(1e-3, None), (0.3, "warning"), (1e-7, "note")])
 def test_update_ratio(ratio, severity):
     source = Source().series("gradients", "update_ratio", WEIGHTS[:1], ratio)
     found = source.series("gradients", "update_ratio", WEIGHTS[1:], 1e-3).rules("update ratio")
@@ -266,7 +266,7 @@ def test_a_loss_that_is_not_a_number_is_critical_and_its_origin_is_looked_for():
 
 def test_a_high_plateau_is_a_warning_and_a_low_one_is_not():
     (found,) = _loss(lambda t: 2.3 - 0.001 * t, noise=0.02).rules("plateau")
-    assert found.severity == "watch" and found.since == 0  # what guessing costs is not known here
+    assert found.severity == "note" and found.since == 0  # what guessing costs is not known here
     known = _loss(lambda t: 2.3 - 0.001 * t, noise=0.02)
     for metric, value in (("chance", 2.3), ("misfit", 0.0), ("rows", 64.0), ("classes", 10.0)):
         known.series("outputs", metric, ("output",), value)
@@ -321,7 +321,7 @@ def test_findings_are_sorted_and_can_be_taken_as_plain_values():
     source = Source().series("sparsity", "hard", value=0.75).series("gradients", "grad_norm", ("a.weight",), 0.0)
     source.series("gradients", "grad_norm", ("b.weight",), 1.0)
     found = diagnose(source)
-    assert [f.severity for f in found] == ["critical", "watch"]
+    assert [f.severity for f in found] == ["critical", "note"]
     assert found.to_dicts()[0]["evidence"][0]["metric"] == "grad_norm"
     assert [f.severity for f in found.alarming] == ["critical"]
 

@@ -73,7 +73,7 @@ def test_drift_is_not_told_from_one_reading_nor_where_its_own_t_says_that_it_is_
     assert "negative drift" not in rules(unsure)
     sure = Source().series("drift", "drift_z", ("a.weight", "b.weight"), -0.3)
     sure.series("drift", "drift_t", ("a.weight", "b.weight"), -12.0)
-    assert rules(sure)["negative drift"].severity == "watch"
+    assert rules(sure)["negative drift"].severity == "note"
 
 
 def test_a_spike_of_sixteen_is_none_and_the_text_names_the_threshold_it_is_beyond():
@@ -167,7 +167,7 @@ def test_a_vital_sign_that_was_last_read_long_ago_is_stale():
 STATUS = {
     "critical": ("sparsity", "dead_units", 0.9, 200),
     "warning": ("sparsity", "dead_units", lambda t: 0.5 * t, 200),
-    "watch": ("sparsity", "dead_units", 0.2, 200),
+    "note": ("sparsity", "dead_units", 0.2, 200),
     "good": ("sparsity", "dead_units", 0.01, 200),
     "not asked": ("mine", "number", 1.0, 200),  # no rule reads it
     "stale": ("sparsity", "dead_units", 0.01, 20),
@@ -212,7 +212,7 @@ class Pooled(nn.Module):
         return self.head(h.detach() if self.cut else h)
 
 
-@pytest.mark.parametrize(("cut", "severity"), [(False, "watch"), (True, "critical")])
+@pytest.mark.parametrize(("cut", "severity"), [(False, "note"), (True, "critical")])
 def test_a_branch_that_nobody_uses_is_no_cut_through_the_network(cut, severity):
     torch.manual_seed(0)
     model = Pooled(cut)

@@ -28,7 +28,7 @@ def watched(optimizer_of, steps=34):
 
 def test_a_sharpness_beyond_the_edge_is_told_and_one_below_is_not():
     found = watched(lambda p: torch.optim.SGD(p, lr=0.3))  # the edge is 2 / 0.3 = 6.7
-    assert len(found) == 1 and "1.3" in found[0].what and found[0].severity == "watch"
+    assert len(found) == 1 and "1.3" in found[0].what and found[0].severity == "note"
     assert any(e.metric == "sharpness_edge" for e in found[0].evidence)
     assert not watched(lambda p: torch.optim.SGD(p, lr=0.2))  # the edge is 10
 

@@ -26,7 +26,7 @@ def write(path, commits=6):
                     [Reading(step, "gates", f"layer{i}", "density", step + i / 100) for i in range(30)],
                     [ArrayReading(step, "gates", "layer0", "channels", np.arange(40.0) + step)],
                 )
-            writer.finding(Finding("watch", f"layer{commit}", "x", evidence=(Evidence("v", "s", "m", commit, 0.5),)))
+            writer.finding(Finding("note", f"layer{commit}", "x", evidence=(Evidence("v", "s", "m", commit, 0.5),)))
             writer.flush()
     return writer.path
 

@@ -103,7 +103,7 @@ def test_metadata_takes_anything_and_names_the_versions(run):
 
 
 def test_findings_are_stored_and_replaced(tmp_path):
-    first = Finding("watch", "a", "one", evidence=(Evidence("gates", "a", "density", 3, 0.5, before=0.7),))
+    first = Finding("note", "a", "one", evidence=(Evidence("gates", "a", "density", 3, 0.5, before=0.7),))
     with RunWriter(tmp_path / "r") as writer:
         writer.finding(first, Finding("info", "", "two"))
         writer.flush()

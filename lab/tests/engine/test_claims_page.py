@@ -116,8 +116,8 @@ def test_the_page_has_a_row_per_claim_with_colour_word_and_both_numbers():
         ("good", "holds"),
         ("critical", "fails"),
         ("warning", "erratum"),
-        ("watch", "not-reproduced"),
-        ("watch", "underspecified"),
+        ("note", "not-reproduced"),
+        ("note", "underspecified"),
         ("info", "not-judged"),
         ("info", "not-run"),
     ]

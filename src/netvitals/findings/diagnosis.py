@@ -104,7 +104,7 @@ class Findings(Sequence[Finding]):
         """In a notebook: one paragraph a finding, the gravest first."""
         from html import escape
 
-        tones = {"critical": "#b8283a", "warning": "#9a5400", "watch": "#2563a6", "info": "#5f6a78"}
+        tones = {"critical": "#b8283a", "warning": "#9a5400", "note": "#2563a6", "info": "#5f6a78"}
         parts = [f"<p><b>{escape(line)}</b></p>" for line in self._head()]
         for f in self.items:
             mark = f'<b style="color:{tones[f.severity]}">{f.severity}</b>'
@@ -121,7 +121,7 @@ class Findings(Sequence[Finding]):
         from rich.table import Table as Grid
         from rich.text import Text
 
-        tones = {"critical": "bold red", "warning": "bold yellow", "watch": "bold blue", "info": "dim"}
+        tones = {"critical": "bold red", "warning": "bold yellow", "note": "bold blue", "info": "dim"}
         grid = Grid.grid(padding=(0, 2))
         for f in self.items:
             lines = [Text(f.what + f.dated, style="bold")] + [Text(f.why, style="dim")] * (f in self.alarming)

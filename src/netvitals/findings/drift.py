@@ -43,13 +43,13 @@ def negative(context: Context) -> Iterator[Finding]:
     push, holds = output_push(table), law_holds(table)
     outlook = _outlook(push) if holds else _measured(table)
     inputs = [
-        hit(s, "watch", -s.end, change=True, beyond=PREACT, above=False)
+        hit(s, "note", -s.end, change=True, beyond=PREACT, above=False)
         for s in table.units("preactivations", "preact_drift")
         if len(s.finite) >= LEAST and s.end < PREACT and s.start - s.end > SUNK and _sinks(s)
     ]
     drifts = [s for s in table.at("drift", "drift_z") if table.is_matrix(s.site) and not _gain(table, s.site)]
     weights = [
-        hit(s, "watch", -s.end, change=False, beyond=WEIGHTS, above=False)
+        hit(s, "note", -s.end, change=False, beyond=WEIGHTS, above=False)
         for s in drifts[:-1]  # the readout shuts no gate
         if s.end < WEIGHTS and _surely(table, s)
     ]

@@ -127,7 +127,7 @@ def gates_ahead(context: Context) -> Iterator[Finding]:
             continue
         if f.site not in when or f.for_step > when[f.site].for_step:
             when[f.site] = f
-            hits.append(hit(series, "watch", series.last - f.value, change=True))
+            hits.append(hit(series, "note", series.last - f.value, change=True))
     unique = list({h.site: h for h in hits}.values())
     yield from together(
         unique,
@@ -161,7 +161,7 @@ def costly(context: Context) -> Iterator[Finding]:
         if series.last < level <= f.interval50[0]:
             seen.add(f.site)
             yield Finding(
-                "watch",
+                "note",
                 f.site,
                 f"Sparsity of {f.site} will pass {percent(level)}, at which this run lost before: now "
                 f"{percent(series.last)}, {percent(f.value)} at step {f.for_step} (80 % interval "
@@ -220,7 +220,7 @@ def _cliff(table: Table, push: Curve | None) -> Iterator[Finding]:
         levels[s.site] = level
         if soon is not None:
             when[s.site] = soon
-            hits.append(hit(s, "watch", -soon.step, change=True))
+            hits.append(hit(s, "note", -soon.step, change=True))
     outlook = {
         0: "",
         1: " ⟨o, ∇ℓ⟩ is still positive, so what drives it goes on.",

@@ -60,7 +60,7 @@ def forecast(context: Context) -> Iterator[Finding]:
             ground(metric="confidence: agreement of channels", value=seen.confidence),
             sigma.evidence(change=True),
         )
-        severity: Severity = "warning" if seen.later < SPARSE else "watch" if seen.direction < 0 else "info"
+        severity: Severity = "warning" if seen.later < SPARSE else "note" if seen.direction < 0 else "info"
         (down if seen.direction < 0 else up).append(Hit(sigma.site, severity, evidence, abs(seen.change)))
     law = (
         "The interval-union law D(θ) = Σ Φ((b−μ)/σ) − Φ((a−μ)/σ) over the intervals where |f′| > θ reproduces "

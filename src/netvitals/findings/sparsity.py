@@ -47,7 +47,7 @@ def cliff(context: Context) -> Iterator[Finding]:
     for s in context.table.units("sparsity", "hard"):
         level, shown = danger_level(loss, s)
         if s.end > level:
-            severity: Severity = "critical" if s.end > DEEP else "warning" if s.end > OVER or shown else "watch"
+            severity: Severity = "critical" if s.end > DEEP else "warning" if s.end > OVER or shown else "note"
             hits.append(hit(s, severity, s.end, beyond=level))
             own |= shown
         elif s.end > CLIFF and level == math.inf:

@@ -11,12 +11,12 @@ import numpy as np
 from netvitals.findings.curves import Table
 from netvitals.runs import SEVERITIES, Finding
 
-State = Literal["critical", "warning", "watch", "good", "not asked", "stale", "not finite"]
-STATES: tuple[State, ...] = ("critical", "warning", "watch", "good", "not asked", "stale", "not finite")
+State = Literal["critical", "warning", "note", "good", "not asked", "stale", "not finite"]
+STATES: tuple[State, ...] = ("critical", "warning", "note", "good", "not asked", "stale", "not finite")
 WORDS: Mapping[str, str] = {
     "critical": "critical",
     "warning": "warning",
-    "watch": "watch",
+    "note": "note",
     "good": "checked and good",
     "not asked": "not asked",
     "stale": "stale",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 BLOCKS = "▁▂▃▄▅▆▇█"
-TONES = {"critical": "bold red", "warning": "bold yellow", "watch": "bold blue", "info": "dim"}
+TONES = {"critical": "bold red", "warning": "bold yellow", "note": "bold blue", "info": "dim"}
 STATE_TONES = {
     **TONES,
     "good": "green",

@@ -50,10 +50,10 @@ def tally(findings: Sequence[Finding]) -> str:
     '2 warnings · 1 info'
     """
     parts = []
-    for severity, many in (("critical", "critical"), ("warning", "warnings"), ("watch", "to watch"), ("info", "info")):
+    for severity, many in (("critical", "critical"), ("warning", "warnings"), ("note", "notes"), ("info", "info")):
         count = sum(f.severity == severity for f in findings)
         if count:
-            parts.append(f"{count} {severity if count == 1 and severity != 'watch' else many}")
+            parts.append(f"{count} {severity if count == 1 else many}")
     return " · ".join(parts) or "none"
 
 

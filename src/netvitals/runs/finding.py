@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-Severity = Literal["info", "watch", "warning", "critical"]
-SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "watch", "info")  # the gravest first
+Severity = Literal["info", "note", "warning", "critical"]
+SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "note", "info")  # the gravest first
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Finding:
     wrong. What follows from it stands below it, as its ``consequences``.
 
     Attributes:
-        severity: ``critical``, ``warning``, ``watch`` or ``info``.
+        severity: ``critical``, ``warning``, ``note`` or ``info``.
         site: the first site concerned; "" when it is the whole model.
         what: what was found, in one sentence with its number.
         why: why it matters.
@@ -130,7 +130,7 @@ class Finding:
     def dated(self) -> str:
         """Since when, until when and how sure, in brackets.
 
-        >>> Finding("watch", "", "A spike.", since=40, until=44).dated
+        >>> Finding("note", "", "A spike.", since=40, until=44).dated
         ' (steps 40 to 44)'
         """
         parts = []

@@ -25,8 +25,8 @@ TONES: dict[Status, str] = {
     "holds": "good",
     "fails": "critical",
     "erratum": "warning",
-    "not-reproduced": "watch",
-    "underspecified": "watch",
+    "not-reproduced": "note",
+    "underspecified": "note",
     "not-judged": "info",
     "not-run": "info",
 }

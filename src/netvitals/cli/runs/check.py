@@ -16,7 +16,7 @@ def register(app: typer.Typer) -> None:
 def check_run(
     run: Annotated[Path, typer.Argument(help="The run: its folder, or the .sqlite file.")],
     fail_on: Annotated[
-        str, typer.Option(help="The mildest finding that fails the check: critical, warning, watch or info.")
+        str, typer.Option(help="The mildest finding that fails the check: critical, warning, note or info.")
     ] = "critical",
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as a JSON list.")] = False,
 ) -> None:

@@ -198,7 +198,7 @@ def edge(context: Context) -> Iterator[Finding]:
     elif sharp is not None and len(sharp.finite) >= LOOKS and float(np.median(sharp.finite[-LOOKS:])) >= 1:
         beyond = sharp.steps[np.isfinite(sharp.values) & (sharp.values >= 1)]
         yield Finding(
-            "watch",
+            "note",
             "",
             f"Training is at the edge of stability.{looked}",
             why=why,

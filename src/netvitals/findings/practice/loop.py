@@ -159,7 +159,7 @@ def cut_off(context: Context) -> Iterator[Finding]:
     owners = {name.rpartition(".")[0] for name in sites}
     whole = bool(order) and order[0] in owners
     yield Finding(
-        "critical" if whole else "watch",
+        "critical" if whole else "note",
         sites[0],
         f"{names(sites)} {'is' if len(sites) == 1 else 'are'} cut off from the loss: no gradient was ever there."
         + ("" if whole else " Layers before have one, so that it may be a branch whose output is not used."),

@@ -90,7 +90,7 @@ def plateau(context: Context) -> Iterator[Finding]:
     stuck = level > GUESSING * cost and level < 1.5 * cost if cost is not None else _never_fell(loss, begin, level)
     if flat and stuck and level > HIGH * begin > 0 and (cost is None or _stays(loss)):
         yield Finding(
-            "warning" if cost is not None else "watch",
+            "warning" if cost is not None else "note",
             "",
             f"The loss has been flat at {level:.4g} since step {_flat_since(loss, level)}, "
             + (f"which is what guessing costs ({cost:.3g})." if cost is not None else f"where it began ({begin:.4g})."),

@@ -147,7 +147,7 @@ def reduction(context: Context) -> Iterator[Finding]:
     at = int(np.flatnonzero(known)[0])
     mild = table.adaptive
     yield Finding(
-        "watch" if mild else "critical",
+        "note" if mild else "critical",
         "",
         f"The loss is summed over the batch, not averaged: its gradient is {size:.0f} times that of a mean.",
         why="The step grows with the batch: a learning rate that was chosen for a mean is as many times too high."
@@ -185,7 +185,7 @@ def accumulation(context: Context) -> Iterator[Finding]:
         return
     at = int(np.flatnonzero(known)[0])
     yield Finding(
-        "watch" if table.adaptive else "warning",
+        "note" if table.adaptive else "warning",
         "",
         f"{times:.0f} micro-batches make one step, and their losses are added: the gradient is {times:.0f} times that "
         "of their mean.",

@@ -145,7 +145,7 @@ def exploding(context: Context) -> Iterator[Finding]:
         ]
         size, worst = max(at_peak, key=lambda pair: pair[0], default=(0.0, whole))
         yield Finding(
-            "watch",
+            "note",
             worst.site,
             f"The gradient burst once: at step {step} its norm was "
             f"{whole.values[peak] / usual[peak]:.0f} times that of the steps around it, "
@@ -187,7 +187,7 @@ def update_ratio(context: Context) -> Iterator[Finding]:
         advice="Lower the learning rate of these tensors or lengthen the warm-up.",
         remedy=Remedy("rate", 0.1),
     )
-    short = [hit(s, "watch", 1 / s.end, beyond=RATIO[0], above=False) for s in weights if 0 < s.end < RATIO[0]]
+    short = [hit(s, "note", 1 / s.end, beyond=RATIO[0], above=False) for s in weights if 0 < s.end < RATIO[0]]
     # a schedule that ends at zero makes short steps on purpose, and so does a fine-tune: then all tensors have them
     ended = bool(short) and all(s.start > 10 * s.end for s in weights if s.site in {h.site for h in short})
     if not ended and len(short) < 0.5 * len(weights):

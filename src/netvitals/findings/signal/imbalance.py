@@ -36,7 +36,7 @@ def growth(context: Context) -> Iterator[Finding]:
     for s in context.table.at("imbalance", "relative"):
         shift = abs(s.end) - abs(s.start)
         if len(s.finite) > 2 and shift > SHIFT:
-            severity: Severity = "warning" if abs(s.end) > ALONE else "watch"
+            severity: Severity = "warning" if abs(s.end) > ALONE else "note"
             hits.append(hit(s, severity, shift, change=True))
     yield from together(
         hits,

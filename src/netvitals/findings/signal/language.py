@@ -159,7 +159,7 @@ def hot(context: Context) -> Iterator[Finding]:
         few = effective.end / len(share)
         if s.end > HOT or few < FEW:
             grounds = (s.evidence(change=len(s.finite) > 2), effective.evidence(change=len(s.finite) > 2))
-            hits.append(Hit(s.site, "warning" if few < FEW else "watch", grounds, s.end))
+            hits.append(Hit(s.site, "warning" if few < FEW else "note", grounds, s.end))
     yield from together(
         hits,
         what=lambda where, worst: (

@@ -67,7 +67,7 @@ def task_expansion(context: Context) -> Iterator[Finding]:
                 for x in (s, top)
                 if x is not None
             ]
-            hits.append(Hit(s.site, "watch", tuple(ground), max(jump.condition, jump.largest)))
+            hits.append(Hit(s.site, "note", tuple(ground), max(jump.condition, jump.largest)))
     yield from together(
         hits,
         what=lambda where, worst: (
@@ -137,7 +137,7 @@ def order_change(context: Context) -> Iterator[Finding]:
             last = points[-1]
             ground = replace(s.evidence(step=last.step, value=last.after), before=last.before)
             yield Finding(
-                "watch",
+                "note",
                 s.site,
                 f"The order of the nearest singular direction changed at step {last.step}: "
                 f"from {last.before} to {last.after}.",

@@ -43,7 +43,7 @@ def spike_findings(context: Context) -> Iterator[Finding]:
         limit = SPIKE * (SQUARING if _squares(table, s.site) else 1.0)
         seldom = _seldom_on(table, s.site)  # most entries are zero: the mean is small, not the largest tall
         if (s.end > limit and not seldom) or massive:
-            severity: Severity = "warning" if massive else "watch"
+            severity: Severity = "warning" if massive else "note"
             more = (table.get("spikes", s.site, metric) for metric in ("p999", "channel"))
             ground = [e for e in (s, height, *more) if e is not None and len(e.finite)]
             hits.append(

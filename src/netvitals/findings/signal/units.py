@@ -89,7 +89,7 @@ def dead_units(context: Context) -> Iterator[Finding]:
             dead.append(_dated(Hit(s.site, grave, (ground,), share), course if course is not None else s))
         if fading >= DYING_WATCH:
             ground = s.evidence(metric=f"share of units with {metric} ≤ {DYING:g}", step=step, value=fading)
-            dying.append(Hit(s.site, "watch", (ground,), fading))
+            dying.append(Hit(s.site, "note", (ground,), fading))
     yield from together(
         dead,
         what=lambda where, worst: (
@@ -121,7 +121,7 @@ def _gravity(course: Curve | None, share: float) -> Severity:
     grew = (share - begin) / (1 - begin) if begin < 1 else 0.0
     if share >= DEAD_CRITICAL:
         return "critical"
-    return "warning" if share >= DEAD_GROWING and grew >= GREW else "watch"
+    return "warning" if share >= DEAD_GROWING and grew >= GREW else "note"
 
 
 def _dated(found: Hit, course: Curve) -> Hit:
@@ -192,7 +192,7 @@ def density_falls(context: Context) -> Iterator[Finding]:
         if fall > FALL_WATCH:
             grave = s.end < max(SPARSE, FALL_WARNING * s.start)
             beyond = s.start - FALL_WATCH
-            hits.append(hit(s, "warning" if grave else "watch", fall, change=True, beyond=beyond, above=False))
+            hits.append(hit(s, "warning" if grave else "note", fall, change=True, beyond=beyond, above=False))
         elif s.end < SPARSE:
             shut.append(hit(s, "warning", 1 - s.end, beyond=SPARSE, above=False))
     kinds = sorted({table.op(h.site) or "an activation" for h in hits}) or [""]

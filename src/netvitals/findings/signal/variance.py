@@ -33,9 +33,9 @@ def collapse(context: Context) -> Iterator[Finding]:
         if s.end < CONSTANT and not (s.start < CONSTANT and s.end >= LOST * s.start):
             still.append(hit(s, "critical", -s.end, beyond=CONSTANT, above=False))
         elif s.end < CONSTANT:  # drawn so: rules about the beginning speak of it
-            still.append(hit(s, "watch", -s.end, beyond=CONSTANT, above=False))
+            still.append(hit(s, "note", -s.end, beyond=CONSTANT, above=False))
         elif len(s.finite) > 2 and ratio < COLLAPSED:
-            severity: Severity = "warning" if ratio < LOST else "watch"
+            severity: Severity = "warning" if ratio < LOST else "note"
             hits.append(hit(s, severity, 1 - ratio, change=True, beyond=COLLAPSED * s.start, above=False))
     yield from together(
         still,

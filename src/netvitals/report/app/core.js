@@ -37,7 +37,7 @@ const nv = {};
     for (let x = Math.ceil(low / step) * step; x <= high + step * 1e-6; x += step) out.push(Math.abs(x) < step * 1e-9 ? 0 : x);
     return out;
   };
-  nv.SEVERITY = ["critical", "warning", "watch", "info"];
+  nv.SEVERITY = ["critical", "warning", "note", "info"];
   nv.WORDS = { good: "checked and good" };     // states that are not said as they are called
   nv.pooled = (site) => site === "" || site === "model" || site.startsWith("model/");
 
