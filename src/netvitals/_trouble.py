@@ -249,8 +249,8 @@ TROUBLES: dict[str, Trouble] = {
     ),
     "missing-extra": Trouble(
         "A part is not installed",
-        "The core needs few packages; notebooks, trackers, trainers, the live page and the laboratory each bring "
-        "their own with an extra.",
+        "The core needs few packages; notebooks, trackers, trainers and the live page each bring their own with an "
+        "extra.",
         "`pip install 'netvitals[EXTRA]'` as the sentence says; `netvitals doctor` lists all of them.",
     ),
     "needs-probe": Trouble(

@@ -6,8 +6,6 @@ import pytest
 from netvitals_lab import stats
 from netvitals_lab.stats.separation import _stratified
 
-sklearn = pytest.importorskip("sklearn", reason="scikit-learn comes with the extra lab")
-
 
 @pytest.mark.parametrize("kinds", [2, 3, 5])
 def test_the_silhouette_of_labels_is_that_of_scikit_learn(kinds):
