@@ -109,6 +109,7 @@ def test_demo_trains_reports_and_never_overwrites(call, tmp_path):
         assert run.status == "finished" and run.steps[-1] == 209
         assert vitals <= set(run.frame()["vital"]), "the demo shows every vital sign that is on by default"
     assert not list((tmp_path / "d").iterdir()), "a folder that is there is left alone"
+    assert "Decay" in runs["stressed"].findings()[0].what, "the first finding names what is wrong"
 
 
 def test_report_writes_the_page_and_prints_the_findings(call, run, tmp_path):

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 CLASSES, PIXELS, WIDTH, DEPTH = 10, 64, 128, 4
-DECAYS = {"careful": 1e-4, "stressed": 5e-2}  # the report of the last one is the demo's report
+DECAYS = {"careful": 1e-4, "stressed": 0.1}  # the report of the last one is the demo's report
 BATCH, RATE, EVERY = 128, 0.05, 10
 SHARES = {"open gates": ("gates", "density@0.01"), "dead units": ("sparsity", "dead_units")}
 
