@@ -46,7 +46,7 @@ CALLS = {
     "checkup": lambda m, b: nv.checkup(m, loss_fn, b, curvature=False),
     "checkup with curvature": lambda m, b: nv.checkup(m, loss_fn, b, curvature=True, vitals=["gates"]),
     "checkup with dead directions": lambda m, b: nv.checkup(m, loss_fn, b, curvature=False, singular=True),
-    "interlayer": lambda m, b: curvature.interlayer(m, loss_fn, b, probes=2),
+    "interlayer": lambda m, b: curvature.between_layers(m, loss_fn, b, probes=2),
     "readout": lambda m, b: singular.readout(m, "ce", b, units=1),
     "learning coefficient": lambda m, b: singular.learning_coefficient(
         m, loss_fn, b, chains=1, draws=3, burn_in=1, step_size=1e-5
@@ -57,7 +57,7 @@ CALLS = {
     "spikes": lambda m, b: drift.spikes(m, [b]),
     "sparsity": lambda m, b: drift.sparsity(m, [b]),
     "dead directions": lambda m, b: singular.measure(m, "ce", b),
-    "rehearse": lambda m, b: forecasts.rehearse(
+    "look ahead": lambda m, b: forecasts.look_ahead(
         m, loss_fn, [b], optimizer=torch.optim.Adam(m.parameters(), lr=0.1), steps=3
     ),
 }

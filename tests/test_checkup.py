@@ -60,7 +60,7 @@ def test_every_vital_sign_and_curvature_and_nothing_changed():
 def test_curvature_is_what_the_curvature_room_measures():
     model, batch = small()
     found = nv.checkup(model, F.cross_entropy, batch)
-    direct = nv.curvature.interlayer(model, F.cross_entropy, batch, probes=10)
+    direct = nv.curvature.between_layers(model, F.cross_entropy, batch, probes=10)
     assert found.curvature is not None and found.curvature.nodes == direct.nodes
     resonance = next(a.value for a in found.arrays if (a.vital, a.metric) == ("curvature", "resonance"))
     assert resonance == pytest.approx(direct.resonance, rel=1e-5)

@@ -132,11 +132,11 @@ MEASUREMENTS = {
     "imbalance": lambda m, b: saddle.imbalance(m, F.cross_entropy, b),
     "kfac": lambda m, b: singular.kfac(m, "ce", b),
     "trace": lambda m, b: curvature.trace(m, F.cross_entropy, b, probes=4),
-    "interlayer": lambda m, b: curvature.interlayer(m, F.cross_entropy, b, probes=4),
-    "interlayer at every layer": lambda m, b: curvature.interlayer(
+    "interlayer": lambda m, b: curvature.between_layers(m, F.cross_entropy, b, probes=4),
+    "interlayer at every layer": lambda m, b: curvature.between_layers(
         m, F.cross_entropy, b, probes=4, nodes=["first", "norm1", "act1", "down", "act2", "thin", "act3", "wide"]
     ),
-    "interlayer, exact, in eval": lambda m, b: curvature.interlayer(
+    "interlayer, exact, in eval": lambda m, b: curvature.between_layers(
         m, F.cross_entropy, b, nodes=["down", "act3"], method="exact", mode="eval"
     ),
 }

@@ -91,7 +91,7 @@ def test_a_compiled_model_whose_parameters_are_moved_by_hand_says_what_is_missin
 def test_a_twin_that_fails_is_said_once_and_training_goes_on(monkeypatch):
     model, inner = made("wrapped")
     optimizer = torch.optim.SGD(inner.parameters(), lr=0.1)
-    monkeypatch.setattr("netvitals.watching.twin.probe", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("netvitals.watching.eager_replay.probe", lambda *_, **__: 1 / 0)
     with (
         pytest.warns(RuntimeWarning, match="twin failed: ZeroDivisionError") as heard,
         nv.watch(model, optimizer, every=1) as watching,

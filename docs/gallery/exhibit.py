@@ -18,7 +18,8 @@ import torch
 from torch import Tensor, nn
 
 import netvitals as nv
-from netvitals.forecasts import Ledger, Score, ledger
+from netvitals.forecasts import ForecastLog, Score
+from netvitals.forecasts import log as ledger
 
 HERE = Path(__file__).parent
 VIEW = {"width": 1280, "height": 1180}  # pixels of a picture
@@ -131,13 +132,13 @@ def show(run: nv.Run, title: str, arguments: argparse.Namespace) -> nv.Findings:
     return found
 
 
-def told(book: Ledger) -> str:
+def told(book: ForecastLog) -> str:
     """How the forecasts did, and the one that was made furthest ahead."""
     far = furthest(book)
     return str(book) if far is None else f"{book}\nfurthest ahead: {far}"
 
 
-def furthest(book: Ledger) -> Score | None:
+def furthest(book: ForecastLog) -> Score | None:
     """Of the forecasts whose day came, the one with the longest way to go; the earliest of these."""
     return max(book.scores, key=lambda s: (s.forecast.for_step - s.forecast.made_at, -s.forecast.made_at), default=None)
 

@@ -115,7 +115,7 @@ def coupling() -> Plot:
         net = nn.Sequential(nn.Linear(10, 24), *[_Residual(skip) for _ in range(8)], nn.Linear(24, 5)).double()
         batch = (torch.randn(32, 10, dtype=torch.float64), torch.randint(0, 5, (32,)))
         nodes = [str(i) for i in range(1, 9)]
-        found = curvature.interlayer(net, nn.functional.cross_entropy, batch, nodes=nodes, method="exact")
+        found = curvature.between_layers(net, nn.functional.cross_entropy, batch, nodes=nodes, method="exact")
         r = torch.as_tensor(found.resonance)
         by = [r.diagonal(d).mean().item() for d in range(8)]
         out.append(Series(name, list(range(8)), [v / by[0] for v in by], line=True))

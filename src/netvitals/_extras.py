@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netvitals._trouble import see
+from netvitals._help import hint
 
 # the name that is imported → the name on the package index, and the extra of netvitals that brings it
 PARTS = {
@@ -26,6 +26,6 @@ def missing(what: str, part: str) -> ImportError:
     """
     package, extra = PARTS[part]
     return ImportError(
-        f"{what} needs {package}, which is not installed: pip install 'netvitals[{extra}]' {see('missing-extra')}",
+        f"{what} needs {package}, which is not installed: pip install 'netvitals[{extra}]' {hint('missing-extra')}",
         name=part,
     )

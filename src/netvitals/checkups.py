@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import nn
 
-from netvitals._trouble import see
+from netvitals._help import hint
 from netvitals.capture import (
-    ArrayReading,
+    ArrayMeasurement,
     LossFn,
+    Measurement,
     Mode,
-    Reading,
     Result,
     Site,
     Task,
@@ -65,8 +65,8 @@ class Checkup(Result):
 
     model: str
     loss: float
-    readings: tuple[Reading, ...]
-    arrays: tuple[ArrayReading, ...]
+    readings: tuple[Measurement, ...]
+    arrays: tuple[ArrayMeasurement, ...]
     sites: tuple[Site, ...]
     meta: Mapping[str, Any]
     skipped: Mapping[str, str] = field(default_factory=dict)
@@ -140,7 +140,7 @@ def checkup(
             then, and ``curvature_note`` says what was left out.
         singular: also the dead directions that need no rate: norm kernels, the stream's floor, V–O, redundant units.
         optimizer: what will train the model, or the learning rate of plain gradient descent: with it the end of the
-            plateau is forecast that a network of small layers begins with (:func:`netvitals.saddle.rehearse_escape`).
+            plateau is forecast that a network of small layers begins with (:func:`netvitals.saddle.escape_rollout`).
         progress: called with (products done, products planned) while curvature is measured.
         forward: how to run the model on a batch of any other kind, ``forward(model, batch)``; ``loss_fn`` is a function
             of (output, batch) then, and with None what ``forward`` returns is the loss or holds it.
@@ -166,19 +166,19 @@ def checkup(
     if not any(site.kind == "activation" for site in seen.sites) and not seen.skipped:
         raise ValueError(
             f"no activation was seen in {type(model).__name__}; a user's own activation counts when it is "
-            f"a module with elementwise = True {see('nothing-seen')}"
+            f"a module with elementwise = True {hint('nothing-seen')}"
         )
     if seen.loss is None:
         raise TypeError(
             "no loss_fn was given, and the model's output holds no loss: give loss_fn, or a batch with labels that "
-            f"the model takes {see('no-loss')}"
+            f"the model takes {hint('no-loss')}"
         )
     if not torch.isfinite(torch.tensor(seen.loss)):
         raise ValueError(
             f"the loss on this batch is {seen.loss}; a checkup needs a finite one. "
-            f"Check the parameters for NaN or infinity {see('not-finite')}"
+            f"Check the parameters for NaN or infinity {hint('not-finite')}"
         )
-    loss = Reading(0, "loss", "model", "loss", seen.loss)
+    loss = Measurement(0, "loss", "model", "loss", seen.loss)
     bare = uncompiled(model)
     asked = next((v for v in signs if v.name == "curvature"), None)  # then its readings are there already
     if asked is not None:
@@ -224,7 +224,7 @@ def _plateau(
     model: nn.Module, loss_fn: Any, batch: Any, mode: Mode, optimizer: Any, forward: Any
 ) -> EscapeForecast | None:
     """When the loss leaves its plateau under this optimizer, or why nobody can tell from one look."""
-    from netvitals.saddle import rehearse_escape
+    from netvitals.saddle import escape_rollout
     from netvitals.saddle.measure.forecasting import no_forecast
     from netvitals.saddle.measure.outlook import LEAVES
 
@@ -234,18 +234,18 @@ def _plateau(
     if forward is not None:
         return refuse("it needs a batch that the model takes itself")
     try:
-        return rehearse_escape(model, loss_fn, batch, optimizer=optimizer, mode=mode)
+        return escape_rollout(model, loss_fn, batch, optimizer=optimizer, mode=mode)
     except Exception as error:  # a model that cannot be followed still has its vital signs
         return refuse(f"the look failed: {type(error).__name__}: {error}")
 
 
-def _dates(ahead: EscapeForecast | None) -> tuple[Reading, ...]:
+def _dates(ahead: EscapeForecast | None) -> tuple[Measurement, ...]:
     """A forecast as readings of the vital sign ``plateau``."""
     if ahead is None or not ahead.known:
         return ()
     numbers = {"escape": ahead.step, "low": ahead.low, "high": ahead.high, "small_layers": float(ahead.r)}
     numbers |= {"drop": ahead.drop, "rest": ahead.rest, "coverage": ahead.level}
-    return tuple(Reading(0, "plateau", "model", metric, value) for metric, value in numbers.items())
+    return tuple(Measurement(0, "plateau", "model", metric, value) for metric, value in numbers.items())
 
 
 def _dead_directions(model: nn.Module, loss_fn: Any, batch: Any) -> DeadDirections:
@@ -271,7 +271,7 @@ def _curvature(
     seconds: float,
 ) -> Curved:
     """Curvature between the blocks of the model on the first examples of the batch, or why there is none."""
-    from netvitals.curvature import interlayer
+    from netvitals.curvature import between_layers
 
     if task.call is not None:
         return Curved(note="left out, it needs a batch that the model takes itself")
@@ -283,16 +283,16 @@ def _curvature(
             few, probes, why = _affordable(model, task.loss_fn, first, few, mode, seconds)
         if not few:
             return Curved(note=why)
-        found = interlayer(model, task.loss_fn, first(few), mode=mode, probes=probes, progress=progress)
+        found = between_layers(model, task.loss_fn, first(few), mode=mode, probes=probes, progress=progress)
     except Exception as error:  # a model that cannot be differentiated twice still has its vital signs
         return Curved(note=f"could not be measured: {type(error).__name__}: {error}")
     readings = tuple(
-        Reading(0, "curvature", node, metric, float(getattr(found, metric)[i, i]))
+        Measurement(0, "curvature", node, metric, float(getattr(found, metric)[i, i]))
         for i, node in enumerate(found.nodes)
         for metric in CURVATURE_METRICS
     )
     arrays = tuple(
-        ArrayReading(0, "curvature", "model", metric, getattr(found, metric))
+        ArrayMeasurement(0, "curvature", "model", metric, getattr(found, metric))
         for metric in (*CURVATURE_METRICS, "coupling")
     )
     note = f"{len(found.nodes)} nodes, {found.probes} probes each, {few} examples, "
@@ -327,8 +327,8 @@ class Curved(NamedTuple):
 
     result: InterlayerCurvature | None = None
     note: str = ""
-    readings: tuple[Reading, ...] = ()
-    arrays: tuple[ArrayReading, ...] = ()
+    readings: tuple[Measurement, ...] = ()
+    arrays: tuple[ArrayMeasurement, ...] = ()
 
 
 def _check_batch_size(model: nn.Module, task: Task, mode: Mode) -> None:
@@ -336,11 +336,11 @@ def _check_batch_size(model: nn.Module, task: Task, mode: Mode) -> None:
     if first is None or first.ndim == 0:
         return
     if first.shape[0] == 0:
-        raise ValueError(f"the batch is empty {see('batch-empty')}")
+        raise ValueError(f"the batch is empty {hint('batch-empty')}")
     counts = lambda m: isinstance(m, nn.BatchNorm1d) and (m.training if mode == "as_is" else mode == "train")
     flat = [n for n, m in model.named_modules() if counts(m)]
     if first.shape[0] == 1 and flat:
         raise ValueError(
             f"a batch of one example has no batch statistics for {flat[0]!r} (BatchNorm1d); give two or more "
-            f"{see('batch-empty')}"
+            f"{hint('batch-empty')}"
         )

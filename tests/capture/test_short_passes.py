@@ -7,7 +7,7 @@ from torch import nn
 
 import netvitals as nv
 from netvitals.capture import Vital
-from netvitals.capture.engine import route
+from netvitals.capture.engine import pass_plan as route
 
 
 class Height(Vital):

@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 
 import netvitals as nv
-from netvitals.capture import Reading
+from netvitals.capture import Measurement
 from netvitals.cli import main
 from netvitals.runs import RunWriter
 
@@ -40,8 +40,8 @@ def run(tmp_path):
         for step in range(30):
             writer.write(
                 [
-                    Reading(step, "loss", "model", "loss", 2.0 / (1 + step)),
-                    Reading(step, "sparsity", "fc1.act", "hard", 0.95),
+                    Measurement(step, "loss", "model", "loss", 2.0 / (1 + step)),
+                    Measurement(step, "sparsity", "fc1.act", "hard", 0.95),
                 ]
             )
     return tmp_path / "runs" / "first"

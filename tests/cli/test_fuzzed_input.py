@@ -1,4 +1,4 @@
-"""Whatever is read, a sentence is the worst that comes of it: a bounded part of bench/fuzz.py."""
+"""Whatever is read, a sentence is the worst that comes of it: a bounded part of bench/watching/fuzz.py."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("hypothesis")
-sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "bench" / "watching"))
 
 from fuzz import TARGETS, fuzz
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from netvitals.curvature import interlayer, trace
+from netvitals.curvature import between_layers, trace
 
 
 def net(*extra):
@@ -47,7 +47,7 @@ def test_the_model_is_left_as_it_was(space):
         p.grad = torch.ones_like(p) if p.requires_grad else None
     data, before = batch(), state(model)
     backends = (torch.backends.mha.get_fastpath_enabled(), torch.backends.cuda.flash_sdp_enabled())
-    interlayer(model, F.cross_entropy, data, probes=4, space=space)
+    between_layers(model, F.cross_entropy, data, probes=4, space=space)
     trace(model, F.cross_entropy, data, probes=2)
     assert_same(before, state(model))
     assert backends == (torch.backends.mha.get_fastpath_enabled(), torch.backends.cuda.flash_sdp_enabled())
@@ -67,18 +67,18 @@ def test_the_model_is_left_as_it_was_when_the_loss_fails(loss, error, sentence):
     model = net(nn.BatchNorm1d(5))
     data, before = batch(), state(model)
     with pytest.raises(error, match=sentence):
-        interlayer(model, loss, data, probes=4)
+        between_layers(model, loss, data, probes=4)
     assert_same(before, state(model))
 
 
 def test_a_loss_without_second_derivative():
     with pytest.raises(ValueError, match="no second derivative in the model's output"):
-        interlayer(net(), lambda o, y: (o[:, 0] - 1).abs().mean(), batch(), probes=4)
+        between_layers(net(), lambda o, y: (o[:, 0] - 1).abs().mean(), batch(), probes=4)
 
 
 def test_an_operation_without_second_derivative_is_named():
     with pytest.raises(ValueError, match=r"hardsigmoid.* has no second derivative"):
-        interlayer(net(nn.Hardsigmoid()), F.cross_entropy, batch(), nodes=["1"], probes=4)
+        between_layers(net(nn.Hardsigmoid()), F.cross_entropy, batch(), nodes=["1"], probes=4)
 
 
 def test_in_place_modules_just_work():
@@ -87,7 +87,7 @@ def test_in_place_modules_just_work():
     b[2].inplace = False
     data = (torch.randn(6, 4).double(), torch.randint(0, 3, (6,)))
     nodes = ["1", "2", "4"]
-    one, two = (interlayer(m, F.cross_entropy, data, nodes=nodes, method="exact") for m in (a, b))
+    one, two = (between_layers(m, F.cross_entropy, data, nodes=nodes, method="exact") for m in (a, b))
     np.testing.assert_allclose(one.resonance, two.resonance, rtol=1e-12)
 
 
@@ -104,14 +104,14 @@ def test_an_in_place_operation_in_the_forward_is_explained():
             return g + h[:, :3]
 
     with pytest.raises(ValueError, match="overwritten in place"):
-        interlayer(Overwrites(), F.cross_entropy, batch(), nodes=["a"], probes=4)
+        between_layers(Overwrites(), F.cross_entropy, batch(), nodes=["a"], probes=4)
 
 
 def test_dropout_left_on_is_named_and_eval_helps():
     model = net(nn.Dropout(0.3))
     with pytest.raises(ValueError, match=r"dropout is on in '2' \(p = 0.3\)"):
-        interlayer(model, F.cross_entropy, batch(), probes=4)
-    interlayer(model, F.cross_entropy, batch(), probes=4, mode="eval")
+        between_layers(model, F.cross_entropy, batch(), probes=4)
+    between_layers(model, F.cross_entropy, batch(), probes=4, mode="eval")
     assert model.training
 
 
@@ -125,7 +125,7 @@ def test_functional_noise_is_noticed():
             return self.b(F.dropout(self.a(x), 0.5))
 
     with pytest.raises(ValueError, match="two forward passes of the same batch differ"):
-        interlayer(Noisy(), F.cross_entropy, batch(), nodes=["a"], probes=4)
+        between_layers(Noisy(), F.cross_entropy, batch(), nodes=["a"], probes=4)
 
 
 class Odd(nn.Module):
@@ -154,11 +154,11 @@ class Odd(nn.Module):
 )
 def test_unsuitable_nodes_are_named(node, sentence):
     with pytest.raises(ValueError, match=sentence):
-        interlayer(Odd(), F.cross_entropy, batch(), nodes=[node], probes=4)
+        between_layers(Odd(), F.cross_entropy, batch(), nodes=[node], probes=4)
 
 
 def test_default_nodes_leave_out_what_cannot_be_measured():
-    found = interlayer(Odd(), F.cross_entropy, batch(), probes=4)
+    found = between_layers(Odd(), F.cross_entropy, batch(), probes=4)
     assert found.nodes == ("used",)
     assert found.skipped == {
         "pick": "returns Tensor of int64, nothing that can be differentiated",
@@ -171,21 +171,21 @@ def test_a_frozen_node_in_parameter_space():
     model = net()
     model[2].requires_grad_(False)
     with pytest.raises(ValueError, match="node '2' has no trainable parameter"):
-        interlayer(model, F.cross_entropy, batch(), nodes=["0", "2"], probes=4, space="parameter")
+        between_layers(model, F.cross_entropy, batch(), nodes=["0", "2"], probes=4, space="parameter")
 
 
 def test_a_batch_larger_than_memory():
     model = net()
     data, before = batch(5000), state(model)
     with pytest.raises(MemoryError, match=r"batch of 5000 needs at least .* pass about \d+ examples"):
-        interlayer(model, F.cross_entropy, data, probes=4, memory=100_000)
+        between_layers(model, F.cross_entropy, data, probes=4, memory=100_000)
     assert_same(before, state(model))
 
 
 def test_exact_blocks_larger_than_memory():
     wide = nn.Sequential(nn.Linear(4, 600), nn.Tanh(), nn.Linear(600, 3))
     with pytest.raises(MemoryError, match="method='stochastic'"):
-        interlayer(wide, F.cross_entropy, batch(), nodes=["1"], method="exact", memory=2_000_000)
+        between_layers(wide, F.cross_entropy, batch(), nodes=["1"], method="exact", memory=2_000_000)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -193,8 +193,8 @@ def test_nothing_is_left_behind_in_memory():
     model, data = net(), batch()
 
     def measure():
-        interlayer(model, F.cross_entropy, data, probes=4)
-        interlayer(model, F.cross_entropy, data, probes=4, space="parameter")
+        between_layers(model, F.cross_entropy, data, probes=4)
+        between_layers(model, F.cross_entropy, data, probes=4, space="parameter")
         trace(model, F.cross_entropy, data, probes=2)
 
     def tensors():
@@ -222,7 +222,7 @@ def test_nothing_is_left_behind_in_memory():
 )
 def test_wrong_options(wrong, error, sentence):
     with pytest.raises(error, match=sentence):
-        interlayer(net(), F.cross_entropy, batch(), **wrong)
+        between_layers(net(), F.cross_entropy, batch(), **wrong)
 
 
 @pytest.mark.parametrize(
@@ -238,18 +238,18 @@ def test_wrong_options(wrong, error, sentence):
 )
 def test_wrong_arguments(args, error, sentence):
     with pytest.raises(error, match=sentence):
-        interlayer(*args)
+        between_layers(*args)
 
 
 def test_a_summed_loss_is_refused_where_examples_are_kept_apart():
     summed = nn.CrossEntropyLoss(reduction="sum")
     with pytest.raises(ValueError, match="not a mean over examples"):
-        interlayer(net(), summed, batch(), probes=4, reduction="per_sample")
-    interlayer(net(), summed, batch(), probes=4)
+        between_layers(net(), summed, batch(), probes=4, reduction="per_sample")
+    between_layers(net(), summed, batch(), probes=4)
 
 
 def test_blocks_of_a_stochastic_result_do_not_exist():
-    found = interlayer(net(), F.cross_entropy, batch(), probes=4)
+    found = between_layers(net(), F.cross_entropy, batch(), probes=4)
     with pytest.raises(ValueError, match="use method='exact'"):
         found.block("1", "3")
     with pytest.raises(KeyError, match="no node 'x'"):
@@ -258,7 +258,7 @@ def test_blocks_of_a_stochastic_result_do_not_exist():
 
 def test_works_inside_no_grad_and_on_compiled_wrappers_originals():
     with torch.no_grad():
-        found = interlayer(net(), F.cross_entropy, batch(), probes=4)
+        found = between_layers(net(), F.cross_entropy, batch(), probes=4)
     assert found.nodes == ("1", "3")
 
 
@@ -273,7 +273,7 @@ def test_dict_and_tuple_inputs():
 
     x, y = batch()
     loss = lambda out, y: F.cross_entropy(out["logits"], y)
-    one = interlayer(Two(), loss, ({"x": x, "scale": torch.tensor(2.0)}, y), nodes=["a"], probes=4)
+    one = between_layers(Two(), loss, ({"x": x, "scale": torch.tensor(2.0)}, y), nodes=["a"], probes=4)
     torch.manual_seed(0)
-    two = interlayer(Two(), loss, ((x, torch.tensor(2.0)), y), nodes=["a"], probes=4)
+    two = between_layers(Two(), loss, ((x, torch.tensor(2.0)), y), nodes=["a"], probes=4)
     assert one.resonance.shape == two.resonance.shape == (1, 1)

@@ -10,11 +10,11 @@ from torch import nn
 
 from netvitals import curvature
 from netvitals.capture.result import Result
-from netvitals.curvature import interlayer
+from netvitals.curvature import between_layers
 
 ORDER = ("mode", "only", "nodes", "seed", "progress")
 MEASURES = {
-    "interlayer": {"probes": 4},
+    "between_layers": {"probes": 4},
     "interlayer in parameter space": {"probes": 4, "space": "parameter"},
     "interlayer exactly": {"method": "exact"},
     "plan": {"probes": 4},
@@ -117,7 +117,7 @@ def test_results_are_one_screen_plain_data_and_html(case, task):
 
 def test_the_frame_has_one_row_a_pair(task):
     model, x, y = task
-    found = interlayer(model, "ce", (x, y), nodes=["layers.*"], probes=4)
+    found = between_layers(model, "ce", (x, y), nodes=["layers.*"], probes=4)
     frame = found.to_frame()
     assert len(frame) == 36 and frame.columns[:3] == ["v", "w", "resonance"]
     row = frame.filter(v="layers.1", w="layers.3").row(0, named=True)
@@ -128,7 +128,7 @@ def test_the_frame_has_one_row_a_pair(task):
 def test_long_tables_are_cut_and_say_so(task):
     _, x, y = task
     deep = nn.Sequential(*[m for _ in range(40) for m in (nn.Linear(4, 4), nn.Tanh())], nn.Linear(4, 3))
-    found = interlayer(deep, "ce", (x, y), nodes=[str(2 * i + 1) for i in range(40)], probes=4)
+    found = between_layers(deep, "ce", (x, y), nodes=[str(2 * i + 1) for i in range(40)], probes=4)
     assert len(str(found).splitlines()) <= 45 and "… and 28 more nodes" in str(found)
     traced = curvature.trace(deep, "ce", (x, y), probes=2)
     assert len(str(traced).splitlines()) == 31 and "… and 53 more" in str(traced)  # 82 tensors
@@ -142,7 +142,7 @@ def test_frozen_parameters_and_vectors_are_listed(task):
     traced = curvature.trace(model, "ce", (x, y), probes=2)
     assert traced.skipped == {"layers.0.weight": "frozen", "layers.0.bias": "frozen"}
     normed = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 3))
-    found = interlayer(normed, "ce", (x, y), probes=2, space="parameter")
+    found = between_layers(normed, "ce", (x, y), probes=2, space="parameter")
     assert found.skipped == {"1": "holds only vectors"}
 
 
@@ -151,13 +151,13 @@ def test_modes(task):
     net = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Dropout(0.5), nn.Tanh(), nn.Linear(5, 3))
     net[1].running_var.fill_(4.0)
     with pytest.raises(ValueError, match="pass mode='eval'"):
-        interlayer(net, "ce", (x, y), probes=4)
-    trained, evaluated = (interlayer(net, "ce", (x, y), probes=4, nodes=["0"], mode=m) for m in ("train", "eval"))
+        between_layers(net, "ce", (x, y), probes=4)
+    trained, evaluated = (between_layers(net, "ce", (x, y), probes=4, nodes=["0"], mode=m) for m in ("train", "eval"))
     assert trained.resonance[0, 0] != pytest.approx(evaluated.resonance[0, 0], rel=0.1)
-    again = interlayer(net.eval(), "ce", (x, y), probes=4, nodes=["0"])
+    again = between_layers(net.eval(), "ce", (x, y), probes=4, nodes=["0"])
     assert again.resonance == pytest.approx(evaluated.resonance)
     with pytest.raises(ValueError, match="mode must be 'train', 'eval' or 'as_is'"):
-        interlayer(net, "ce", (x, y), mode=True)
+        between_layers(net, "ce", (x, y), mode=True)
 
 
 def test_the_bend_of_chosen_layers():

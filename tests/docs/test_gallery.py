@@ -9,7 +9,7 @@ import pytest
 
 import netvitals as nv
 from netvitals.findings import RULES
-from netvitals.forecasts import ledger
+from netvitals.forecasts import forecast_log
 
 GALLERY = Path(__file__).parents[2] / "docs" / "gallery"
 SCRIPTS = sorted(p for p in GALLERY.glob("*.py") if p.stem != "exhibit")
@@ -29,7 +29,7 @@ def test_a_script_makes_runs_reports_and_forecasts_without_packages_or_data(scri
     assert runs and {r.name.split("-")[0] for r in runs} == {script.stem}
     for run in runs:
         assert run.with_suffix(".html").is_file() and f"The report: {run.with_suffix('.html')}" in text
-        assert ledger(nv.open_run(run)).scores, f"no forecast of {run.name} came due"
+        assert forecast_log(nv.open_run(run)).scores, f"no forecast of {run.name} came due"
     assert "furthest ahead: " in text
 
 

@@ -1,6 +1,6 @@
 """Every warning and every error that is not about an argument points to an entry that says why and what to do.
 
-The instrument is read as source: everything but the laboratory. A sentence points by ``see("slug")`` in it, or by the
+The instrument is read as source: everything but the laboratory. A sentence points by ``hint("slug")`` in it, or by the
 slug that the functions which warn take.
 """
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from netvitals._trouble import NOT_SEEN, TROUBLES, see
+from netvitals._help import NOT_SEEN, TROUBLES, hint
 from netvitals.capture.engine.roles import REASONS
 from netvitals.cli import app
 from netvitals.cli.help import page
@@ -31,7 +31,7 @@ SAYS = re.compile(
     re.IGNORECASE,
 )
 # what is caught where it is raised and told as the reason of another sentence
-INNER = {"runs/checked.py", "runs/seal.py", "runs/salvage.py", "capture/over_ranks.py"}
+INNER = {"runs/checked.py", "runs/seal.py", "runs/recover.py", "capture/over_ranks.py"}
 
 
 def sentences():
@@ -48,12 +48,12 @@ def sentences():
 
 
 def slugs(expression):
-    """Slugs that a sentence points to: ``see("slug")`` inside, or the second argument of a function that warns."""
+    """Slugs that a sentence points to: ``hint("slug")`` inside, or the second argument of a function that warns."""
     for node in ast.walk(expression):
         if isinstance(node, ast.Call):
             name = ast.unparse(node.func).split(".")[-1]
             wanted = {
-                "see": node.args[:1],
+                "hint": node.args[:1],
                 "warn": node.args[1:2],
                 "_warn": node.args[1:2],
                 "_complain": node.args[1:2],
@@ -156,4 +156,4 @@ def test_the_command_prints_an_entry_lists_all_and_knows_what_was_meant():
 
 
 def test_a_sentence_shows_the_command_that_explains_it():
-    assert see("no-loss") == "(netvitals help no-loss)"
+    assert hint("no-loss") == "(netvitals help no-loss)"

@@ -8,26 +8,26 @@ import torch
 import torch.nn.functional as F
 
 import netvitals as nv
-from netvitals.capture import Reading
-from netvitals.findings import Curve, diagnose
+from netvitals.capture import Measurement
+from netvitals.findings import Series, diagnose
 from netvitals.findings.crossings import crossing, turned
 from netvitals_lab import data, models
 
 STEPS = np.arange(0, 300, 10)
 
 
-def series(values) -> Curve:
-    return Curve("drift", "output", "euler", STEPS, np.asarray(values, dtype=float))
+def series(values) -> Series:
+    return Series("drift", "output", "euler", STEPS, np.asarray(values, dtype=float))
 
 
-def readings(**by_metric) -> list[Reading]:
+def readings(**by_metric) -> list[Measurement]:
     places = {
         "push": ("drift", "output", "euler"),
         "sink": ("preactivations", "a.act", "preact_drift"),
         "zeros": ("sparsity", "a.act", "hard"),
     }
     return [
-        Reading(int(t), *places[name][:1], *places[name][1:], float(v))
+        Measurement(int(t), *places[name][:1], *places[name][1:], float(v))
         for name, values in by_metric.items()
         for t, v in zip(STEPS, values)
     ]
@@ -81,7 +81,7 @@ def test_sparsity_on_its_way_to_the_cliff():
 
 def test_a_spike_names_layer_channel_and_position():
     source = [
-        Reading(int(t), "spikes", "blocks.3.act", m, v)
+        Measurement(int(t), "spikes", "blocks.3.act", m, v)
         for t in STEPS
         for m, v in (("max_over_mean", 250.0), ("max_abs", 40.0), ("p999", 2.5), ("channel", 17.0), ("token", 5.0))
     ]

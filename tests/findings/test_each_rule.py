@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from netvitals.capture import ArrayReading, Reading
+from netvitals.capture import ArrayMeasurement, Measurement
 from netvitals.findings import RULES, diagnose, table
 
 STEPS = range(0, 1000, 10)
@@ -20,8 +20,8 @@ class Source:
     """Readings, arrays and metadata in memory, as a checkup carries them."""
 
     def __init__(self, meta: dict | None = None) -> None:
-        self.readings: list[Reading] = []
-        self.arrays: list[ArrayReading] = []
+        self.readings: list[Measurement] = []
+        self.arrays: list[ArrayMeasurement] = []
         self.meta = META if meta is None else meta
 
     def series(self, vital: str, metric: str, sites=ACT, value: Callable[[float], float] | float = 0.0) -> Source:
@@ -29,12 +29,14 @@ class Source:
         for step in STEPS:
             at = step / (len(STEPS) * 10)
             self.readings += [
-                Reading(step, vital, s, metric, float(value(at) if callable(value) else value)) for s in sites
+                Measurement(step, vital, s, metric, float(value(at) if callable(value) else value)) for s in sites
             ]
         return self
 
     def array(self, vital: str, metric: str, values, sites=ACT) -> Source:
-        self.arrays += [ArrayReading(STEPS[-1], vital, s, metric, np.asarray(values, dtype=np.float32)) for s in sites]
+        self.arrays += [
+            ArrayMeasurement(STEPS[-1], vital, s, metric, np.asarray(values, dtype=np.float32)) for s in sites
+        ]
         return self
 
     def rules(self, name: str) -> list:
@@ -148,7 +150,7 @@ def test_the_sparsity_cliff(share, severity):
 def test_the_runs_own_level_replaces_the_constant(loss, severity, words):
     """Sparsity goes from 50 to 82 % in one line."""
     source = Source().series("sparsity", "hard", value=lambda t: 0.5 + 0.32 * t)
-    source.readings += [Reading(s, "loss", "model", "loss", loss(s / STEPS[-1])) for s in range(STEPS[-1] + 1)]
+    source.readings += [Measurement(s, "loss", "model", "loss", loss(s / STEPS[-1])) for s in range(STEPS[-1] + 1)]
     (found,) = source.rules("sparsity cliff")
     assert (found.severity, words in found.what) == (severity, True), found
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import netvitals as nv
-from netvitals.capture import ArrayReading, Reading
+from netvitals.capture import ArrayMeasurement, Measurement
 from netvitals.findings import diagnose
 
 
@@ -22,11 +22,11 @@ class Source:
         for step in steps:
             at = step / max(steps[-1], 1)
             number = value(at) if callable(value) else value
-            self.readings += [Reading(step, vital, s, metric, float(number)) for s in sites]
+            self.readings += [Measurement(step, vital, s, metric, float(number)) for s in sites]
         return self
 
     def array(self, vital, metric, site, values):
-        self.arrays.append(ArrayReading(198, vital, site, metric, np.asarray(values, dtype=np.float32)))
+        self.arrays.append(ArrayMeasurement(198, vital, site, metric, np.asarray(values, dtype=np.float32)))
         return self
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import netvitals as nv
-from netvitals.capture import ArrayReading, Reading
+from netvitals.capture import ArrayMeasurement, Measurement
 from netvitals.findings import diagnose
 from netvitals.findings.causes import diagnosed
 from netvitals.forecasts.forecast import Forecast
@@ -33,7 +33,9 @@ class Source:
         self.meta = {"sites": [first, *(act(n, op) for n, op in zip(self.acts, ops))], **meta}
 
     def add(self, vital, site, metric, value, steps=STEPS):
-        self.readings += [Reading(t, vital, site, metric, float(value(t) if callable(value) else value)) for t in steps]
+        self.readings += [
+            Measurement(t, vital, site, metric, float(value(t) if callable(value) else value)) for t in steps
+        ]
         return self
 
     def first(self):
@@ -117,7 +119,7 @@ def test_a_batch_that_nobody_looked_at_is_known_by_the_layer_it_broke(given, cau
 def test_a_loss_that_broke_before_the_first_layer_did_is_not_laid_to_the_data():
     source = broken()
     source.readings = [
-        Reading(r.step, r.vital, r.site, r.metric, math.nan) if (r.vital, r.step) == ("loss", 59) else r
+        Measurement(r.step, r.vital, r.site, r.metric, math.nan) if (r.vital, r.step) == ("loss", 59) else r
         for r in source.readings
     ]
     assert source.first().rule == "loss not finite"
@@ -172,7 +174,7 @@ def shut(op):
     for name in source.acts:
         source.add("gates", name, "density@0.01", 0.1)
         shares = np.concatenate([np.zeros(90), np.ones(10)]).astype(np.float32)
-        source.arrays.append(ArrayReading(158, "gates", name, "density@0.01", shares))
+        source.arrays.append(ArrayMeasurement(158, "gates", name, "density@0.01", shares))
     return [f.rule for f in diagnose(source).all]
 
 

@@ -10,7 +10,7 @@ from torch import nn
 
 import netvitals as nv
 from netvitals.findings import RULES, diagnose
-from netvitals.findings.practice.loss import BREAKS
+from netvitals.findings.loss import BREAKS
 
 
 def net(act: type[nn.Module] = nn.ReLU) -> nn.Sequential:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from netvitals.capture import ArrayReading, Reading
+from netvitals.capture import ArrayMeasurement, Measurement
 from netvitals.findings import diagnose
 
 
@@ -14,9 +14,11 @@ class Source:
         self.meta = {}
         metrics = ("grad_over_median", "grad_rank", "grad_micro_batch", "not_finite")
         self.readings = [
-            Reading(10 * i, "ranks", "model", m, float(v)) for i, row in enumerate(rows) for m, v in zip(metrics, row)
+            Measurement(10 * i, "ranks", "model", m, float(v))
+            for i, row in enumerate(rows)
+            for m, v in zip(metrics, row)
         ]
-        self.arrays = [ArrayReading(0, "ranks", "model", "grad_norm", np.ones((ranks, 2)))]
+        self.arrays = [ArrayMeasurement(0, "ranks", "model", "grad_norm", np.ones((ranks, 2)))]
 
     def found(self):
         result = diagnose(self)

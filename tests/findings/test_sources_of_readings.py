@@ -5,14 +5,14 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from netvitals.capture import Reading
+from netvitals.capture import Measurement
 from netvitals.findings import RULES, Findings, diagnose
 
 ACT = ("a.act", "b.act", "c.act")
 
 
 def test_missing_readings_are_said_and_nothing_breaks():
-    found = diagnose([Reading(0, "gates", "a", "density@0.01", 0.5)])
+    found = diagnose([Measurement(0, "gates", "a", "density@0.01", 0.5)])
     assert isinstance(found, Findings) and not found.alarming
     assert "Not checked, for want of readings" in str(found)
     assert len(diagnose([])) == 0
@@ -22,7 +22,7 @@ def test_no_rule_stumbles_over_series_of_one_point_or_of_nothing_but_nan():
     names = {(v, m) for r in RULES for v, m in r.needs}
     for value in (0.5, float("nan"), float("inf"), 0.0):
         readings = [
-            Reading(0, v, s, m + "0.01" if m.endswith("@") else m, value) for v, m in names for s in (*ACT, "model")
+            Measurement(0, v, s, m + "0.01" if m.endswith("@") else m, value) for v, m in names for s in (*ACT, "model")
         ]
         assert [c.trouble for c in diagnose(readings).checked if c.trouble] == []
 
@@ -47,5 +47,5 @@ def test_findings_print_in_colour_too():
     from rich.console import Console
 
     console = Console(width=100, record=True)
-    console.print(diagnose([Reading(step, "sparsity", "a.act", "hard", 0.86) for step in range(0, 1000, 10)]))
+    console.print(diagnose([Measurement(step, "sparsity", "a.act", "hard", 0.86) for step in range(0, 1000, 10)]))
     assert "Sparsity is past the cliff" in console.export_text()

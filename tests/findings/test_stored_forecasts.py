@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from netvitals.capture import ArrayReading, Reading
+from netvitals.capture import ArrayMeasurement, Measurement
 from netvitals.findings import diagnose
-from netvitals.findings.curves import Curve, table_of
 from netvitals.findings.drift import _outlook
 from netvitals.findings.forecasts import costly_level, push_sign
+from netvitals.findings.series import Series, table_of
 from netvitals.forecasts import Forecast
 from netvitals.gates import predict
 
@@ -17,15 +17,15 @@ STEPS = np.arange(0, 101, 10)
 def site(sigma, mean, f="relu", density=None):
     """One site whose σ and mean take these courses; the arrays are those of the last step."""
     readings = [
-        Reading(int(t), "preactivations", "act", metric, float(v))
+        Measurement(int(t), "preactivations", "act", metric, float(v))
         for metric, values in (("sigma", sigma), ("mean", mean))
         for t, v in zip(STEPS, values)
     ]
     now = float(predict(mean[-1], sigma[-1], f)) if density is None else density
-    readings += [Reading(int(t), "gates", "act", "density@0.01", now) for t in STEPS]
+    readings += [Measurement(int(t), "gates", "act", "density@0.01", now) for t in STEPS]
     arrays = [
-        ArrayReading(100, "preactivations", "act", "mu", np.array([mean[-1]] * 4)),
-        ArrayReading(100, "preactivations", "act", "sigma", np.array([sigma[-1]] * 4)),
+        ArrayMeasurement(100, "preactivations", "act", "mu", np.array([mean[-1]] * 4)),
+        ArrayMeasurement(100, "preactivations", "act", "sigma", np.array([sigma[-1]] * 4)),
     ]
     meta = {"sites": [{"name": "act", "kind": "activation", "op": f}]}
     return table_of(readings, arrays, meta)
@@ -62,8 +62,8 @@ def test_a_law_that_does_not_explain_the_present_is_silent():
 
 
 def with_forecasts(*made, steps=60):
-    readings = [Reading(t, "loss", "model", "loss", 1.0 + 0.001 * t) for t in range(steps)]
-    readings += [Reading(t, "gates", "act", "density@0.01", 0.5 - 0.002 * t) for t in range(0, steps, 5)]
+    readings = [Measurement(t, "loss", "model", "loss", 1.0 + 0.001 * t) for t in range(steps)]
+    readings += [Measurement(t, "gates", "act", "density@0.01", 0.5 - 0.002 * t) for t in range(0, steps, 5)]
     return table_of(readings, (), {"forecasts": [f.to_dict() for f in made]})
 
 
@@ -93,8 +93,8 @@ def test_a_plateaus_end_is_told_until_its_day():
     leaves = rules(with_forecasts(event("plateau/leaves", 80.0, method="saddle")))
     assert "leave this plateau" in leaves["plateau forecast"].what
     assert "from looks at a fixed batch, at step" in leaves["plateau forecast"].why
-    copied = rules(with_forecasts(event("plateau/leaves", 80.0, method="saddle", conditions={"law": "rehearsal"})))
-    assert "left it then (rehearsed, at step" in copied["plateau forecast"].why
+    copied = rules(with_forecasts(event("plateau/leaves", 80.0, method="saddle", conditions={"law": "look-ahead"})))
+    assert "left it then (lookahead, at step" in copied["plateau forecast"].why
     assert "plateau forecast" not in rules(with_forecasts(event("plateau/drop@0.5", 30.0, made_at=10)))
 
 
@@ -122,7 +122,7 @@ def test_gates_that_will_surely_shut_are_told(high, speaks):
 
 def push(*last):
     values = np.array([1.0] * 6 + list(last))
-    return Curve("drift", "output", "euler", np.arange(len(values)), values)
+    return Series("drift", "output", "euler", np.arange(len(values)), values)
 
 
 def test_a_push_smaller_than_its_error_has_no_sign():
@@ -133,8 +133,8 @@ def test_a_push_smaller_than_its_error_has_no_sign():
 def test_drift_does_not_claim_to_persist_on_a_push_that_is_none():
     sink = np.linspace(0.0, -0.5, 12)
     noise = np.array([0.5] * 8 + [0.004, -0.003, 0.005, -0.004])
-    readings = [Reading(10 * t, "preactivations", "a.act", "preact_drift", float(v)) for t, v in enumerate(sink)]
-    readings += [Reading(10 * t, "drift", "output", "euler", float(v)) for t, v in enumerate(noise)]
+    readings = [Measurement(10 * t, "preactivations", "a.act", "preact_drift", float(v)) for t, v in enumerate(sink)]
+    readings += [Measurement(10 * t, "drift", "output", "euler", float(v)) for t, v in enumerate(noise)]
     (found,) = [f for f in diagnose(readings) if f.rule == "negative drift"]
     assert "not surely different from zero" in found.why and "will persist" not in found.why
 
@@ -153,8 +153,8 @@ def sparse_run(again=0.62):
     t = np.arange(400)
     zeros = np.interp(t, [0, 100, 200, 300, 399], [0.4, 0.5, 0.7, 0.45, 0.45])
     loss = np.interp(t, [0, 100, 200, 300, 399], [2.0, 1.0, 1.6, 0.9, 0.8])
-    readings = [Reading(int(i), "loss", "model", "loss", float(v)) for i, v in zip(t, loss)]
-    readings += [Reading(int(i), "sparsity", "act", "hard", float(zeros[i])) for i in t[::10]]
+    readings = [Measurement(int(i), "loss", "model", "loss", float(v)) for i, v in zip(t, loss)]
+    readings += [Measurement(int(i), "sparsity", "act", "hard", float(zeros[i])) for i in t[::10]]
     f = Forecast(
         quantity="sparsity/hard", site="act", made_at=390, for_step=600, value=again, method="statistics",
         horizon="end", interval50=(again - 0.02, again + 0.02), interval80=(again - 0.05, again + 0.05),
@@ -173,5 +173,5 @@ def test_the_level_at_which_this_run_lost_is_found_and_told_when_it_comes_again(
 
 def test_a_run_that_never_lost_has_no_such_level():
     t = np.arange(300)
-    loss = Curve("loss", "model", "loss", t, 2.0 - 0.005 * t)
-    assert np.isnan(costly_level(loss, Curve("sparsity", "act", "hard", t, 0.3 + 0.001 * t)))
+    loss = Series("loss", "model", "loss", t, 2.0 - 0.005 * t)
+    assert np.isnan(costly_level(loss, Series("sparsity", "act", "hard", t, 0.3 + 0.001 * t)))

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import netvitals as nv
-from netvitals.capture import Reading
+from netvitals.capture import Measurement
 from netvitals.findings import diagnose
 
 READINGS = 120
@@ -18,7 +18,7 @@ class Source:
     """Readings and metadata in memory, as a checkup carries them."""
 
     def __init__(self, meta: dict | None = None) -> None:
-        self.readings: list[Reading] = []
+        self.readings: list[Measurement] = []
         self.arrays: list = []
         self.meta = meta or {}
 
@@ -30,9 +30,9 @@ class Source:
 
 def _with_loss(values, chance: float | None = None) -> Source:
     source = Source()
-    source.readings += [Reading(i, "loss", "model", "loss", float(v)) for i, v in enumerate(values)]
+    source.readings += [Measurement(i, "loss", "model", "loss", float(v)) for i, v in enumerate(values)]
     if chance is not None:
-        source.readings += [Reading(i, "outputs", "head", "chance", chance) for i in range(0, len(values), 4)]
+        source.readings += [Measurement(i, "outputs", "head", "chance", chance) for i in range(0, len(values), 4)]
     return source
 
 
@@ -97,8 +97,8 @@ def test_an_embedding_is_drawn_as_torch_draws_it_under_any_name(tied):
 def _momentum(value: float) -> Source:
     source = _with_loss(2.3 * np.exp(np.linspace(0, 3, READINGS)))
     for i in range(0, READINGS, 2):
-        source.readings.append(Reading(i, "gradients", "a.weight", "update_ratio", 0.3))
-        source.readings.append(Reading(i, "optimizer", "group 0", "momentum", value))
+        source.readings.append(Measurement(i, "gradients", "a.weight", "update_ratio", 0.3))
+        source.readings.append(Measurement(i, "optimizer", "group 0", "momentum", value))
     return source
 
 
@@ -118,7 +118,7 @@ def test_conservation_is_stated_across_homogeneous_activations_only(op, states):
         "activations": {"act": op},
     }
     source = Source(meta)
-    source.readings += [Reading(i, "imbalance", "a→b", "relative", 0.95 * i / READINGS) for i in range(READINGS)]
+    source.readings += [Measurement(i, "imbalance", "a→b", "relative", 0.95 * i / READINGS) for i in range(READINGS)]
     (found,) = source.rules("imbalance growth")
     assert ("is homogeneous, so gradient flow conserves" in found.why) is states
     assert ("is not used here" in found.why) is not states

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from netvitals.forecasts import Forecast, by_method, score
-from netvitals.forecasts.blend import FITTED, Blend, climb_of, half_widths, own_width
-from netvitals.forecasts.tracks import Tracks, effective, line
+from netvitals.forecasts.blend import FITTED, BlendedForecast, climb_of, half_widths, own_width
+from netvitals.forecasts.series_history import SeriesHistory, effective, line
 
 
 def made(value=1.0, **more):
@@ -65,7 +65,7 @@ def test_skill_is_against_the_best_forecast_without_a_law_after_the_fact():
 
 
 def followed(f, looks=40, every=10, rate=0.1, **options):
-    tracks = Tracks(["a"], **options)
+    tracks = SeriesHistory(["a"], **options)
     for t in range(looks):
         tracks.add(every * t, rate * every * t, [f(every * t)])
     return tracks
@@ -88,7 +88,7 @@ def test_naive_forecasts_in_learning_rate_time_stop_where_the_rate_does():
 def test_bounds_are_kept():
     steep = followed(lambda t: 0.5 + 0.002 * t, looks=24, low=0.0, high=0.98)
     assert steep.naive(5000, 500.0)["per step"][0] == 0.98
-    value, _ = Blend("preactivations", steep).at("10 %", 5000, 500.0)
+    value, _ = BlendedForecast("preactivations", steep).at("10 %", 5000, 500.0)
     assert value[0] == 0.98
 
 
@@ -119,7 +119,7 @@ def parts_of(tracks, day, rest, law=None, climb=(0.0, 0.0), vital="gates"):
     """The changes that a blend is made of, one by one, by weights that are 1 in one place."""
     out = []
     for i in range(9):
-        blend = Blend(vital, tracks)
+        blend = BlendedForecast(vital, tracks)
         blend.rows = {"end": (tuple(float(i == k) for k in range(9)), (1.0, 1.0))}
         value, unit = blend.at("end", day, rest, law, climb)
         out.append(float(value[0] - tracks.last[0]))
@@ -159,16 +159,16 @@ def test_what_happened_before_is_carried_on_to_one_and_a_half_times_the_age():
 def test_units_close_when_the_rate_climbs_beyond_what_the_network_has_known():
     still = followed(lambda t: 0.4, low=0.0, high=1.0)
     for vital, way in (("gates", -1), ("sparsity", 1)):
-        calm, _ = Blend(vital, still).at("end", 800, 1.0)
-        steep, unit = Blend(vital, still).at("end", 800, 1.0, None, (2.0, 1.0))
+        calm, _ = BlendedForecast(vital, still).at("end", 800, 1.0)
+        steep, unit = BlendedForecast(vital, still).at("end", 800, 1.0, None, (2.0, 1.0))
         assert calm[0] == pytest.approx(0.4) and way * (steep[0] - 0.4) > 0.05 and unit[0] > 0.1
-    assert Blend("preactivations", still).at("end", 800, 1.0, None, (2.0, 1.0))[0][0] == pytest.approx(0.4)
-    assert Blend("attention", followed(lambda t: 0.01 * t)).at("end", 800, 1.0)[0][0] == pytest.approx(3.9)
+    assert BlendedForecast("preactivations", still).at("end", 800, 1.0, None, (2.0, 1.0))[0][0] == pytest.approx(0.4)
+    assert BlendedForecast("attention", followed(lambda t: 0.01 * t)).at("end", 800, 1.0)[0][0] == pytest.approx(3.9)
 
 
 def test_a_law_that_is_silent_at_a_site_adds_nothing_there():
     still = followed(lambda t: 0.4)
-    assert Blend("gates", still).at("10 %", 430, 1.0, np.array([math.nan]))[0][0] == pytest.approx(0.4)
+    assert BlendedForecast("gates", still).at("10 %", 430, 1.0, np.array([math.nan]))[0][0] == pytest.approx(0.4)
 
 
 def test_a_climb_is_measured_against_the_highest_rate_so_far():

@@ -3,11 +3,11 @@
 import numpy as np
 
 from netvitals.forecasts.plateaus import RECENT, PlateauWatch
-from netvitals.forecasts.tracks import KEPT, Tracks
+from netvitals.forecasts.series_history import KEPT, SeriesHistory
 
 
 def test_tracks_keep_the_last_looks_whole_and_the_past_thinned_out():
-    tracks = Tracks(["a", "b"])
+    tracks = SeriesHistory(["a", "b"])
     for look in range(3000):
         tracks.add(look, 0.1 * look, [1.0, 0.001 * look])
     lists = (tracks.steps, tracks.taus, tracks.values)

@@ -11,7 +11,7 @@ from torch import nn
 import netvitals as nv
 from netvitals.cli import main
 from netvitals.findings import table
-from netvitals.forecasts import Forecast, ledger
+from netvitals.forecasts import Forecast, forecast_log
 from netvitals.report.forecast_panel import forecast_panel
 
 
@@ -79,7 +79,7 @@ def test_forecasts_are_on_by_default_and_stored_with_the_run(stored):
 
 
 def test_the_ledger_scores_what_has_come_by_the_readings(stored):
-    book = ledger(stored)
+    book = forecast_log(stored)
     assert len(book.scores) > 20
     frame = stored.frame(vital="gates", metric="density@0.01")
     for s in book.scores[:40]:
@@ -126,7 +126,7 @@ def test_a_plateau_is_forecast_stored_scored_and_told(tmp_path):
     seen = trained(tmp_path / "whole", steps=300)
     losses = {r.step: r.value for r in seen.readings if (r.vital, r.metric) == ("plateau", "loss")}
     truth = min(t for t, v in losses.items() if v <= 0.5 * losses[0])
-    book = ledger(nv.open_run(tmp_path / "whole"))
+    book = forecast_log(nv.open_run(tmp_path / "whole"))
     events = [s for s in book.scores if s.forecast.quantity == "plateau/drop@0.5"]
     assert len(events) >= 3
     half = min(events, key=lambda s: abs(s.forecast.made_at - truth / 2))
@@ -228,24 +228,24 @@ def gated_run(make=torch.optim.SGD, lr=0.2, steps=130, watched=True, run=None, s
 @pytest.mark.parametrize(("make", "lr"), [(torch.optim.SGD, 0.2), (torch.optim.Adam, 4e-4)])
 def test_a_gated_block_is_rehearsed_on_a_few_looks_and_training_is_the_same(make, lr, tmp_path):
     seen, vital, left, weights = gated_run(make, lr, run=tmp_path / "r")
-    made = vital._rehearsals.made
+    made = vital._lookaheads.made
     assert [f.at for f in made] == [0, 20, 60] and left > 90 and vital._examples == 256
     assert made[0].known == (make is torch.optim.SGD) and ("Adam divides" in made[0].reason) != made[0].known
     assert all(f.r == 3 and f.low < left < f.high for f in made[1:]), (made, left)
     on = [f for f in vital.forecasts if 20 <= f.at < left - 10]
-    assert {f.method for f in on} == {"rehearsal"} and all(abs(f.step - left) < 0.15 * left for f in on)
-    assert np.ptp([f.step for f in on if f.at < 60]) < 1e-6 * left  # carried on between rehearsals
+    assert {f.method for f in on} == {"look-ahead"} and all(abs(f.step - left) < 0.15 * left for f in on)
+    assert np.ptp([f.step for f in on if f.at < 60]) < 1e-6 * left  # carried on between look-aheads
     later = [f for f in vital.forecasts if f.at > left and f.known and f.rest == vital.observations[0].resting]
     assert later and all(f.method == "growth" and f.r == 3 for f in later)  # the slope's law has the order counted
     stored = [f for f in seen.forecasts if f.known and f.quantity == "plateau/leaves"]
-    assert stored and stored[0].conditions["law"] == "rehearsal" and stored[-1].interval80[0] < left
+    assert stored and stored[0].conditions["law"] == "look-ahead" and stored[-1].interval80[0] < left
     state = torch.get_rng_state()
     _, _, again, same = gated_run(make, lr, watched=False)
     assert again == left and all(torch.equal(a, b) for a, b in zip(weights, same))
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_a_schedule_moves_the_date_that_was_rehearsed():
+def test_a_schedule_moves_the_date_that_was_lookahead():
     """Half the learning rate from step 10 on: twice the wait from there, foreseen at the first look."""
     plain, slow = gated_run(steps=1)[1].latest, gated_run(steps=1, schedule=lambda t: 1.0 if t < 10 else 0.5)[1].latest
     assert slow.step - 10 == pytest.approx(2 * (plain.step - 10), rel=1e-3)

@@ -136,14 +136,3 @@ def test_noise_is_drawn_by_the_seed_and_the_generator_is_left_alone(name):
     assert torch.equal(torch.get_rng_state(), before)
     for mode in ("train", "eval"):  # dropout modules are off in both
         assert plain(f(net, "ce", (X, Y), mode=mode, seed=0)) == plain(f(net, "ce", (X, Y), mode=mode, seed=1))
-
-
-def test_the_old_names_of_the_saddle_room_work_for_one_version_with_a_sentence():
-    with pytest.warns(DeprecationWarning, match=r"netvitals\.saddle\.snapshot is now .*measure_plateau"):
-        assert saddle.snapshot is saddle.measure_plateau
-    with pytest.warns(DeprecationWarning, match=r"saddle\.account is now .*measure_steps"):
-        assert saddle.account is saddle.measure_steps
-    with pytest.warns(DeprecationWarning, match=r"laws\.chain\.ScalarChain"):
-        assert saddle.ScalarChain.__name__ == "ScalarChain"
-    with pytest.raises(AttributeError, match="has no attribute 'nosuch'"):
-        saddle.nosuch  # noqa: B018

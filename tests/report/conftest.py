@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import netvitals as nv
-from netvitals.capture import ArrayReading, Reading
+from netvitals.capture import ArrayMeasurement, Measurement
 from netvitals.runs import RunWriter
 
 
@@ -89,14 +89,14 @@ def nasty_run(tmp_path):
         for step in range(12):
             writer.write(
                 [
-                    Reading(step, vital, site, metric, 0.95)
+                    Measurement(step, vital, site, metric, 0.95)
                     for site in NASTY
                     for vital, metric in (("sparsity", "hard"), (NASTY[1], NASTY[0]), ("gates", NASTY[1]))
                 ]
             )
             writer.write(
-                [Reading(step, "loss", "model", "loss", 1.0)],
-                [ArrayReading(step, "gates", NASTY[0], NASTY[1], np.ones(3))],
+                [Measurement(step, "loss", "model", "loss", 1.0)],
+                [ArrayMeasurement(step, "gates", NASTY[0], NASTY[1], np.ones(3))],
             )
     return nv.open_run(tmp_path / "nasty")
 

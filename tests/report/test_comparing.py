@@ -5,10 +5,10 @@ import base64
 import numpy as np
 import pytest
 
-from netvitals.capture import Reading
+from netvitals.capture import Measurement
 from netvitals.findings import table
 from netvitals.report.live.comparing import common_metrics, difference, separated, settings
-from netvitals.report.live.numbers import Numbers
+from netvitals.report.live.series import Numbers
 
 
 def _run(parts, seed, steps=40):
@@ -17,8 +17,10 @@ def _run(parts, seed, steps=40):
     rows = []
     for step in range(steps):
         for site, start in (("b", parts), ("a", parts + 10)):
-            rows.append(Reading(step, "gates", site, "density@0.1", 1 + 0.01 * rng.normal() - 0.5 * (step >= start)))
-        rows.append(Reading(step, "loss", "model", "loss", 1 + 0.01 * rng.normal() + (step >= parts + 20)))
+            rows.append(
+                Measurement(step, "gates", site, "density@0.1", 1 + 0.01 * rng.normal() - 0.5 * (step >= start))
+            )
+        rows.append(Measurement(step, "loss", "model", "loss", 1 + 0.01 * rng.normal() + (step >= parts + 20)))
     return table(rows)
 
 

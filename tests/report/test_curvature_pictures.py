@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from netvitals.curvature import interlayer
+from netvitals.curvature import between_layers
 from netvitals.report import curvature_pictures as picture
 
 
@@ -18,7 +18,7 @@ def deep():
     layers = [m for _ in range(6) for m in (nn.Linear(16, 16), nn.Tanh())]
     net = nn.Sequential(*layers, nn.Linear(16, 3)).double()
     batch = (torch.randn(8, 16, dtype=torch.float64), torch.randint(0, 3, (8,)))
-    return interlayer(net, F.cross_entropy, batch, method="exact")
+    return between_layers(net, F.cross_entropy, batch, method="exact")
 
 
 def test_pictures(deep):
@@ -55,7 +55,7 @@ def test_a_skip_is_an_arc():
             h = torch.tanh(self.a(x))
             return self.head(h + torch.tanh(self.b(h)))
 
-    found = interlayer(Skip(), "ce", (torch.randn(5, 4), torch.randint(0, 3, (5,))), nodes=["a", "b"], probes=4)
+    found = between_layers(Skip(), "ce", (torch.randn(5, 4), torch.randint(0, 3, (5,))), nodes=["a", "b"], probes=4)
     drawn = picture.graph_svg(found.graph)
     assert drawn.count("<path") == 3  # a → b, b → out, and a → out around it
     assert "NaN" not in picture.heatmap_svg(found) and picture.heatmap_svg(found, "gn_gap").count("<rect") == 4

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import netvitals as nv
-from netvitals.capture import Reading
+from netvitals.capture import Measurement
 from netvitals.findings import table
 from netvitals.report import render
 from netvitals.report.gate_plots import gate_pictures
@@ -50,4 +50,4 @@ def test_margins_are_those_of_the_first_and_the_last_look(run):
 def test_the_report_shows_them_and_does_without_where_nothing_is_known(run):
     page = render(run)
     assert "Predicted against measured gate density" in page and page.count('"svg": ') == 2
-    assert '"svg": ' not in render([Reading(i, "gates", "a", "density@0.1", 0.5) for i in range(3)])
+    assert '"svg": ' not in render([Measurement(i, "gates", "a", "density@0.1", 0.5) for i in range(3)])

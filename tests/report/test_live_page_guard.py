@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
-from netvitals.capture import Reading
+from netvitals.capture import Measurement
 from netvitals.report.live import create_app, runs_below
 from netvitals.runs import RunWriter
 
@@ -18,7 +18,7 @@ HOME = "http://127.0.0.1:8722"
 
 def write(path, count=3, **meta):
     with RunWriter(path, meta={"model": "MLP", **meta}) as writer:
-        writer.write([Reading(i, "loss", "model", "loss", 1.0 / (1 + i)) for i in range(count)])
+        writer.write([Measurement(i, "loss", "model", "loss", 1.0 / (1 + i)) for i in range(count)])
     return writer.path
 
 
@@ -149,10 +149,10 @@ def test_the_list_does_not_read_the_readings(tmp_path):
     """200 runs of a million readings: the summaries are read, so it takes no longer than with few."""
     import numpy as np
 
-    from netvitals.runs.ledger import Ledger
-    from netvitals.runs.pending import Columns, Pending
+    from netvitals.runs.database import RunDatabase
+    from netvitals.runs.write_queue import Columns, Pending
 
-    ledger = Ledger(tmp_path / "runs" / "0", "refuse")
+    ledger = RunDatabase(tmp_path / "runs" / "0", "refuse")
     keys = [("v", f"s{i}", "m") for i in range(1000)]
     for start in range(0, 1_000_000, 50_000):
         steps = np.repeat(np.arange(start // 1000, start // 1000 + 50), 1000)

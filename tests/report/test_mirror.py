@@ -3,15 +3,15 @@
 import fsspec
 import pytest
 
-from netvitals.capture import Reading
-from netvitals.report.live.mirror import Mirror
-from netvitals.report.live.watching import Shelf
+from netvitals.capture import Measurement
+from netvitals.report.live.remote import Mirror
+from netvitals.report.live.run_index import Shelf
 from netvitals.runs import RunWriter
 
 
 def put(tmp_path, name, steps, folder="memory://bucket/runs"):
     with RunWriter(tmp_path / name, existing="resume") as writer:
-        writer.write([Reading(s, "loss", "model", "loss", 1.0) for s in steps])
+        writer.write([Measurement(s, "loss", "model", "loss", 1.0) for s in steps])
     there, path = fsspec.core.url_to_fs(f"{folder}/{name}/run.sqlite")
     there.makedirs(path.rpartition("/")[0], exist_ok=True)
     there.put_file(str(writer.path), path)

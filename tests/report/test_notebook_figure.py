@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from netvitals.capture import Reading
+from netvitals.capture import Measurement
 from netvitals.report import figure
 
 READINGS = [
-    Reading(step, "gates", site, "density@0.01", 0.5 + 0.1 * i + 0.01 * step)
+    Measurement(step, "gates", site, "density@0.01", 0.5 + 0.1 * i + 0.01 * step)
     for step in (0, 5, 10)
     for i, site in enumerate(("a", "b"))
 ]

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import netvitals as nv
-from netvitals.capture import Reading
+from netvitals.capture import Measurement
 from netvitals.runs import RunWriter
 
 
@@ -19,7 +19,7 @@ def test_a_checkup_is_one_line_and_its_page_one_screen():
 
 def test_a_run_shows_its_loss_and_escapes_its_name(tmp_path):
     with RunWriter(tmp_path / "<b>run", meta={"model": "MLP"}) as writer:
-        writer.write([Reading(s, "loss", "model", "loss", 2.0 / (1 + s)) for s in range(200)])
+        writer.write([Measurement(s, "loss", "model", "loss", 2.0 / (1 + s)) for s in range(200)])
     shown = nv.open_run(tmp_path / "<b>run")._repr_html_()
     assert "<svg" in shown and "finished" in shown and "step 199" in shown and "&lt;b&gt;run" in shown
 
@@ -33,7 +33,7 @@ def test_an_anatomy_is_its_outline():
 def test_findings_and_a_watch_are_paragraphs_and_escape_names():
     from netvitals.findings import diagnose
 
-    found = diagnose([Reading(s, "loss", "model", "loss", float("nan")) for s in range(9)])
+    found = diagnose([Measurement(s, "loss", "model", "loss", float("nan")) for s in range(9)])
     shown = found._repr_html_()
     assert "critical" in shown and "<p>" in shown
     with nv.watch(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), every=1) as watching:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from netvitals import report
-from netvitals.capture import Reading
+from netvitals.capture import Measurement
 from netvitals.runs import RunWriter
 
 axe = pytest.importorskip("axe_playwright_python.base", reason="axe-playwright-python is not installed")
@@ -127,13 +127,13 @@ def big_run(path, sites=200, steps=60, sick=range(151, 200)):
     rng = np.random.default_rng(0)
     with RunWriter(path, meta=meta) as writer:
         for step in range(steps):
-            rows = [Reading(step, "loss", "model", "loss", 2.0 / (1 + step / 10) + 0.01 * rng.normal())]
+            rows = [Measurement(step, "loss", "model", "loss", 2.0 / (1 + step / 10) + 0.01 * rng.normal())]
             for i, name in enumerate(names):
                 dead = i in sick and step > steps // 2
                 rows += [
-                    Reading(step, "sparsity", name, "hard", 0.97 if dead else 0.5 + 0.01 * rng.normal()),
-                    Reading(step, "sparsity", name, "dead_units", 0.95 if dead else 0.0),
-                    Reading(step, "gates", name, "density@0.1", 0.03 if dead else 0.5),
+                    Measurement(step, "sparsity", name, "hard", 0.97 if dead else 0.5 + 0.01 * rng.normal()),
+                    Measurement(step, "sparsity", name, "dead_units", 0.95 if dead else 0.0),
+                    Measurement(step, "gates", name, "density@0.1", 0.03 if dead else 0.5),
                 ]
             writer.write(rows)
     return names
@@ -190,13 +190,13 @@ def test_a_run_turns_sick_while_the_page_is_open(tab, tmp_path, served):
     writer = RunWriter(tmp_path / "sick", meta=meta)
 
     def look(step, dead):
-        rows = [Reading(step, "loss", "model", "loss", 2.0 / (1 + step / 10))]
+        rows = [Measurement(step, "loss", "model", "loss", 2.0 / (1 + step / 10))]
         for i, name in enumerate(names):
             ill = dead and i == 33
             rows += [
-                Reading(step, "sparsity", name, "hard", 0.99 if ill else 0.5),
-                Reading(step, "sparsity", name, "dead_units", 0.99 if ill else 0.0),
-                Reading(step, "gates", name, "density@0.1", 0.01 if ill else 0.5),
+                Measurement(step, "sparsity", name, "hard", 0.99 if ill else 0.5),
+                Measurement(step, "sparsity", name, "dead_units", 0.99 if ill else 0.0),
+                Measurement(step, "gates", name, "density@0.1", 0.01 if ill else 0.5),
             ]
         writer.write(rows)
 

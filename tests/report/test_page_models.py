@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from netvitals.capture import Reading
+from netvitals.capture import Measurement
 from netvitals.report.dead_directions import Section, SectionsModel, page_of
 from netvitals.report.page import ReportModel, report_model
-from netvitals.report.shell import SUPPLIED, TEMPLATES, environment, render_html, write_html
+from netvitals.report.page_shell import SUPPLIED, TEMPLATES, environment, render_html, write_html
 from netvitals_lab.engine import page as claims
 
 PAGES = [
@@ -41,7 +41,7 @@ def test_a_template_knows_the_fields_of_its_model_and_nothing_else(template, fol
 
 
 def test_a_model_is_frozen_and_built_from_readings_alone():
-    model = report_model([Reading(i, "sparsity", "a", "hard", 0.95) for i in range(30)])
+    model = report_model([Measurement(i, "sparsity", "a", "hard", 0.95) for i in range(30)])
     head = model.head
     assert head["kind"] == "run" and [v["title"] for v in head["vitals"]] == ["Sparsity"] and head["loss"] is None
     assert (head["findings"][0]["vital"], head["findings"][0]["metric"]) == ("sparsity", "hard")

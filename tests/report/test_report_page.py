@@ -15,7 +15,7 @@ from torch import nn
 
 import netvitals as nv
 from netvitals import report
-from netvitals.capture import ArrayReading, Reading
+from netvitals.capture import ArrayMeasurement, Measurement
 from netvitals.findings import diagnose
 from netvitals.report.arrays import CURVE, GRID, drawn
 from netvitals.runs import Finding
@@ -139,7 +139,7 @@ def test_metadata_and_skipped_places_are_told(run, page):
 
 
 def test_a_calm_run_says_so_and_lists_what_was_checked():
-    readings = [Reading(i, "sparsity", "a", "hard", 0.4) for i in range(30)]
+    readings = [Measurement(i, "sparsity", "a", "hard", 0.4) for i in range(30)]
     text = report.render(readings)
     assert "Nothing alarming" in text and "Is activation sparsity below the level at which runs lose?" in text
     assert re.search(r"but only \d of \d+ questions could be asked", text), "silence for want of readings is not health"
@@ -156,7 +156,9 @@ def test_a_checkup_is_a_page_too(tmp_path):
 
 
 def test_long_runs_are_thinned_and_say_so():
-    readings = [Reading(i, "sparsity", f"layer{k}", "hard", 0.4 + 0.1 * (i % 2)) for i in range(2000) for k in range(3)]
+    readings = [
+        Measurement(i, "sparsity", f"layer{k}", "hard", 0.4 + 0.1 * (i % 2)) for i in range(2000) for k in range(3)
+    ]
     text = report.render(readings)
     metric = next(m for m in metrics_of(text) if m["vital"] == "sparsity")
     assert 200 <= len(metric["steps"]) <= 300 and metric["steps"][0] == 7 and metric["steps"][-1] == 1999
@@ -167,14 +169,18 @@ def test_long_runs_are_thinned_and_say_so():
 
 def test_big_models_stay_small_pages():
     readings = [
-        Reading(i, "gates", f"layer{k}", f"m{j}", 0.5) for i in range(100) for k in range(200) for j in range(5)
+        Measurement(i, "gates", f"layer{k}", f"m{j}", 0.5) for i in range(100) for k in range(200) for j in range(5)
     ]
     assert len(report.render(readings)) < 4_000_000
 
 
 def test_missing_readings_are_gaps_and_infinities_stay():
     text = report.render(
-        [Reading(0, "v", "a", "m", 1.0), Reading(2, "v", "a", "m", float("inf")), Reading(1, "v", "b", "m", 5.0)]
+        [
+            Measurement(0, "v", "a", "m", 1.0),
+            Measurement(2, "v", "a", "m", float("inf")),
+            Measurement(1, "v", "b", "m", 5.0),
+        ]
     )
     (metric,) = metrics_of(text)
     assert metric["sites"] == ["a", "b"]
@@ -194,7 +200,7 @@ def test_missing_readings_are_gaps_and_infinities_stay():
 )
 def test_arrays_are_drawn_at_a_bounded_size(shape, expected):
     values = np.arange(np.prod(shape, dtype=int), dtype=float).reshape(shape)
-    out = drawn(ArrayReading(0, "v", "s", "m", values))
+    out = drawn(ArrayMeasurement(0, "v", "s", "m", values))
     assert tuple(out["shape"]) == expected
     assert unpacked(out["data"]).mean() == pytest.approx(values.mean(), rel=0.02, abs=1e-6)
 
@@ -206,7 +212,7 @@ def test_an_empty_source_is_still_a_page():
 def test_writing_replaces_only_when_whole_and_takes_a_folder(run, tmp_path, monkeypatch):
     assert report.write(run, tmp_path).name == "report.html"
     before = (tmp_path / "report.html").read_text()
-    monkeypatch.setattr("netvitals.report.live.answers.head", lambda *a, **k: 1 / 0)
+    monkeypatch.setattr("netvitals.report.live.api.head", lambda *a, **k: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         report.write(run, tmp_path / "report.html")
     assert (tmp_path / "report.html").read_text() == before

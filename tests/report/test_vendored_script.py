@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from netvitals.report.shell import APP, SCRIPTS, app_script
+from netvitals.report.page_shell import APP, SCRIPTS, app_script
 
 VENDORED = APP / "vendor" / "htm-preact.js"
 

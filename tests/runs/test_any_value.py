@@ -12,14 +12,14 @@ import torch
 from torch import nn
 
 import netvitals as nv
-from netvitals.capture import ArrayReading, Reading
+from netvitals.capture import ArrayMeasurement, Measurement
 from netvitals.runs import RunWriter, open_run
 
 
 @pytest.mark.parametrize("step", [np.int64(7), np.int32(7), np.uint8(7), True, 7.0, torch.tensor(7)])
 def test_a_step_of_any_whole_number_type_is_that_number(tmp_path, step):
     with RunWriter(tmp_path / "r") as writer:
-        writer.write([Reading(step, "v", "s", "m", 1.0)], [ArrayReading(step, "v", "s", "a", np.ones(2))])
+        writer.write([Measurement(step, "v", "s", "m", 1.0)], [ArrayMeasurement(step, "v", "s", "a", np.ones(2))])
     run = open_run(tmp_path / "r")
     assert run.frame()["step"].to_list() == [int(step)] and run.arrays()[0].step == int(step)
     assert "replaced" not in run.meta
@@ -30,7 +30,7 @@ def test_a_step_of_any_whole_number_type_is_that_number(tmp_path, step):
 )
 def test_a_step_that_cannot_be_stored_is_replaced_and_noted(tmp_path, step, kept):
     with RunWriter(tmp_path / "r") as writer:
-        writer.write([Reading(step, "v", "s", "m", 1.0), Reading(3, "v", "s", "m", 2.0)])
+        writer.write([Measurement(step, "v", "s", "m", 1.0), Measurement(3, "v", "s", "m", 2.0)])
         assert writer.flush()
     run = open_run(tmp_path / "r")
     assert sorted(run.frame()["step"]) == sorted([kept, 3])
@@ -40,9 +40,9 @@ def test_a_step_that_cannot_be_stored_is_replaced_and_noted(tmp_path, step, kept
 @pytest.mark.parametrize("name", ["layer\ud800", "nul\0byte", "", "ü" * 5000, "'; DROP TABLE batch; --"])
 def test_a_module_name_of_any_kind_does_not_stop_the_writer(tmp_path, name):
     with RunWriter(tmp_path / "r", meta={name: name}) as writer:
-        writer.write([Reading(0, "v", name, "m", 1.0)])
+        writer.write([Measurement(0, "v", name, "m", 1.0)])
         assert writer.flush()
-        writer.write([Reading(1, "v", name, "m", 2.0)])
+        writer.write([Measurement(1, "v", name, "m", 2.0)])
     run = open_run(tmp_path / "r")
     assert run.frame()["value"].to_list() == [1.0, 2.0] and run.frame()["site"].n_unique() == 1
     assert run.frame()["site"][0].startswith(name[:3].replace("\0", "\\"))
@@ -51,7 +51,7 @@ def test_a_module_name_of_any_kind_does_not_stop_the_writer(tmp_path, name):
 def test_a_value_that_is_no_number_is_kept_as_nan_and_noted(tmp_path):
     values = [1, np.float32(0.5), torch.tensor(2.0), "many", None, 1j, True]
     with RunWriter(tmp_path / "r") as writer:
-        writer.write([Reading(i, "v", "s", "m", v) for i, v in enumerate(values)])
+        writer.write([Measurement(i, "v", "s", "m", v) for i, v in enumerate(values)])
     run = open_run(tmp_path / "r")
     assert str(run.frame()["value"].to_list()) == "[1.0, 0.5, 2.0, nan, nan, nan, 1.0]"
     assert len(run.meta["replaced"]) == 3
@@ -76,7 +76,7 @@ def test_warnings_that_are_errors_do_not_end_the_thread(tmp_path):
         warnings.simplefilter("error")
         writer = RunWriter(tmp_path / "r", flush_every=0.02)
         shutil.rmtree(tmp_path / "r")
-        writer.write([Reading(0, "v", "s", "m", 1.0)])
+        writer.write([Measurement(0, "v", "s", "m", 1.0)])
         assert not writer.flush()
         (tmp_path / "r").mkdir()
         assert writer.flush(), "the thread is gone"
@@ -107,10 +107,10 @@ def test_a_folder_deleted_during_training_is_said_and_comes_back_whole(tmp_path)
 
 def test_a_folder_that_never_comes_back_is_made_again_at_the_end(tmp_path):
     writer = RunWriter(tmp_path / "r", flush_every=0.05)
-    writer.write([Reading(0, "v", "s", "m", 1.0)])
+    writer.write([Measurement(0, "v", "s", "m", 1.0)])
     writer.flush()
     shutil.rmtree(tmp_path / "r")
-    writer.write([Reading(1, "v", "s", "m", 1.0)])
+    writer.write([Measurement(1, "v", "s", "m", 1.0)])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         writer.close()
@@ -121,7 +121,7 @@ def test_a_full_disk_is_said_at_once_and_what_fits_in_memory_is_written_later(tm
     writer = RunWriter(tmp_path / "r", flush_every=60)
     limit = writer._ledger.connection.execute("PRAGMA max_page_count").fetchone()[0]
     writer._ledger.connection.execute("PRAGMA max_page_count=1")  # SQLite says then what it says of a full disk
-    writer.write([Reading(i, "v", "s", "m", float(i)) for i in range(5000)])
+    writer.write([Measurement(i, "v", "s", "m", float(i)) for i in range(5000)])
     with pytest.warns(RuntimeWarning, match=r"cannot be written .database or disk is full"):
         assert not writer.flush()
     writer._ledger.connection.execute(f"PRAGMA max_page_count={limit}")
@@ -154,7 +154,7 @@ def test_what_was_dropped_is_not_called_flushed(tmp_path):
     writer = RunWriter(tmp_path / "r", capacity=10, flush_every=60)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        writer.write([Reading(i, "v", "s", "m", 1.0) for i in range(20)])
+        writer.write([Measurement(i, "v", "s", "m", 1.0) for i in range(20)])
     assert not writer.flush()
     writer.close()
     assert open_run(tmp_path / "r").meta["dropped"] == 20

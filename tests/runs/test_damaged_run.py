@@ -9,9 +9,9 @@ import sqlite3
 import numpy as np
 import pytest
 
-from netvitals.capture import ArrayReading, Reading, Site
+from netvitals.capture import ArrayMeasurement, Measurement, Site
 from netvitals.cli import main
-from netvitals.runs import Evidence, Finding, RunDamaged, RunWriter, export, open_run, salvage
+from netvitals.runs import Evidence, Finding, RunDamaged, RunWriter, export, open_run, recover
 
 FLIPS = 200
 
@@ -23,8 +23,8 @@ def write(path, commits=6):
         for commit in range(commits):
             for step in range(commit * 10, commit * 10 + 10):
                 writer.write(
-                    [Reading(step, "gates", f"layer{i}", "density", step + i / 100) for i in range(30)],
-                    [ArrayReading(step, "gates", "layer0", "channels", np.arange(40.0) + step)],
+                    [Measurement(step, "gates", f"layer{i}", "density", step + i / 100) for i in range(30)],
+                    [ArrayMeasurement(step, "gates", "layer0", "channels", np.arange(40.0) + step)],
                 )
             writer.finding(Finding("note", f"layer{commit}", "x", evidence=(Evidence("v", "s", "m", commit, 0.5),)))
             writer.flush()
@@ -118,11 +118,11 @@ def test_a_row_that_was_removed_or_put_back_is_told(whole, tmp_path):
         with sqlite3.connect(copy) as connection:
             connection.execute(change)
         connection.close()
-        with pytest.raises(RunDamaged, match=r"copy\.sqlite is damaged: .*Intact: \d+.* netvitals salvage"):
+        with pytest.raises(RunDamaged, match=r"copy\.sqlite is damaged: .*Intact: \d+.* netvitals recover"):
             open_run(copy).verify()
 
 
-def test_salvage_writes_what_is_intact_and_nothing_else(whole, tmp_path):
+def test_recover_writes_what_is_intact_and_nothing_else(whole, tmp_path):
     path, data, truth = whole
     frame, arrays = set(truth[2]), {(a[0], tuple(a[4])) for a in truth[4]}
     random.seed(3)
@@ -131,20 +131,20 @@ def test_salvage_writes_what_is_intact_and_nothing_else(whole, tmp_path):
         bad = tmp_path / f"bad{trial}.sqlite"
         bad.write_bytes(flipped(data, random.randrange(8 * len(data)) if trial else 8 * 150))
         try:
-            found = salvage(bad, tmp_path / f"good{trial}.sqlite")
+            found = recover(bad, tmp_path / f"good{trial}.sqlite")
         except ValueError:
             continue
         run = open_run(found.path)
         run.verify()
         rows = set(run.frame(vital="gates").rows())
         assert rows <= frame and {(a.step, tuple(a.value)) for a in run.arrays(vital="gates")} <= arrays
-        assert run.meta["salvaged"] == str(found)
+        assert run.meta["recovered"] == str(found)
         assert bad.read_bytes() != path.read_bytes()
         rescued.append(len(rows) / len(frame))
     assert len(rescued) >= 38 and np.mean(rescued) > 0.9, f"{np.mean(rescued):.3f} of the readings, {len(rescued)} runs"
 
 
-@pytest.mark.parametrize("command", ["report", "export", "salvage", "view"])
+@pytest.mark.parametrize("command", ["report", "export", "recover", "view"])
 def test_the_command_line_has_a_sentence_for_a_damaged_run(whole, tmp_path, command, capsys):
     _, data, _ = whole
     random.seed(5)
@@ -179,7 +179,7 @@ def test_a_flipped_bit_in_the_side_file_of_a_killed_run_is_no_wrong_value(tmp_pa
     """SQLite forgets the commits after it: what is left is what was there before them."""
     writer = RunWriter(tmp_path / "r", flush_every=60)
     for step in range(12):
-        writer.write([Reading(step, "v", "s", "m", float(step))])
+        writer.write([Measurement(step, "v", "s", "m", float(step))])
         writer.flush()
     (tmp_path / "killed").mkdir()
     for name in ("run.sqlite", "run.sqlite-wal"):

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from netvitals.capture import ArrayReading, Reading
+from netvitals.capture import ArrayMeasurement, Measurement
 from netvitals.runs import RunWriter, following
 
 
 def _write(writer, steps, value=1.0):
     writer.write(
-        [Reading(s, "v", "a", "m", value + s) for s in steps],
-        [ArrayReading(steps[-1], "v", "a", "channels", np.full(3, float(steps[-1])))],
+        [Measurement(s, "v", "a", "m", value + s) for s in steps],
+        [ArrayMeasurement(steps[-1], "v", "a", "channels", np.full(3, float(steps[-1])))],
     )
     assert writer.flush()
 
@@ -61,8 +61,10 @@ def test_readings_between_two_steps(tmp_path):
 
 def test_the_summary_has_the_loss_and_the_learning_rate(tmp_path):
     with RunWriter(tmp_path / "r") as writer:
-        writer.write([Reading(s, "loss", "model", "loss", 2.0 - s / 1000) for s in range(1000)])
-        writer.write([Reading(0, "optimizer", "group 0", "lr", 0.1), Reading(999, "optimizer", "group 0", "lr", 0.01)])
+        writer.write([Measurement(s, "loss", "model", "loss", 2.0 - s / 1000) for s in range(1000)])
+        writer.write(
+            [Measurement(0, "optimizer", "group 0", "lr", 0.1), Measurement(999, "optimizer", "group 0", "lr", 0.01)]
+        )
     from netvitals.runs import open_run
 
     shown = open_run(tmp_path / "r").summary.shown

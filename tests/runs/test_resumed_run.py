@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import netvitals as nv
-from netvitals.capture import ArrayReading, Reading
+from netvitals.capture import ArrayMeasurement, Measurement
 from netvitals.runs import FileLock, FileLocked, RunWriter
 
 
@@ -47,15 +47,15 @@ def test_steps_without_a_loss_count_as_well(tmp_path):
 
 def test_from_a_checkpoint_the_abandoned_branch_is_marked_and_not_lost(tmp_path):
     def arrays(branch, steps):
-        return [ArrayReading(s, "v", "s", "a", [branch, s]) for s in steps]
+        return [ArrayMeasurement(s, "v", "s", "a", [branch, s]) for s in steps]
 
     with RunWriter(tmp_path / "r") as writer:
-        writer.write([Reading(s, "v", "s", "m", 0.0) for s in range(10)], arrays(0, range(10)))
+        writer.write([Measurement(s, "v", "s", "m", 0.0) for s in range(10)], arrays(0, range(10)))
     with RunWriter(tmp_path / "r", existing="resume", at=6) as writer:
         assert writer.next_step == 6
-        writer.write([Reading(s, "v", "s", "m", 1.0) for s in range(6, 9)], arrays(1, range(6, 9)))
+        writer.write([Measurement(s, "v", "s", "m", 1.0) for s in range(6, 9)], arrays(1, range(6, 9)))
     with RunWriter(tmp_path / "r", existing="resume", at=4) as writer:
-        writer.write([Reading(s, "v", "s", "m", 2.0) for s in range(4, 12)], arrays(2, range(4, 12)))
+        writer.write([Measurement(s, "v", "s", "m", 2.0) for s in range(4, 12)], arrays(2, range(4, 12)))
     run = nv.open_run(tmp_path / "r")
     assert run.frame()["value"].to_list() == [0.0] * 4 + [2.0] * 8
     assert run.frame(abandoned=True).select("step", "value").rows() == sorted(

@@ -15,21 +15,25 @@ import numpy as np
 import polars as pl
 import pytest
 
-from netvitals.capture import ArrayReading, Reading, Site
+from netvitals.capture import ArrayMeasurement, Measurement, Site
 from netvitals.runs import Evidence, Finding, RunWriter, export, open_run
 
 
-def _readings(step: int) -> list[Reading]:
+def _readings(step: int) -> list[Measurement]:
     return [
-        Reading(step, "gates", f"layer{i}", metric, step + 0.1 * i) for i in range(3) for metric in ("density", "mean")
-    ] + [Reading(step, "loss", "", "loss", 1.0 / (step + 1))]
+        Measurement(step, "gates", f"layer{i}", metric, step + 0.1 * i)
+        for i in range(3)
+        for metric in ("density", "mean")
+    ] + [Measurement(step, "loss", "", "loss", 1.0 / (step + 1))]
 
 
 @pytest.fixture
 def run(tmp_path):
     with RunWriter(tmp_path / "first", meta={"model": "MLP", "seed": 3, "sites": [Site("layer0", "activation")]}) as w:
         for step in range(0, 50, 10):
-            w.write(_readings(step), [ArrayReading(step, "gates", "layer0", "channels", np.full((2, 3), step, "f4"))])
+            w.write(
+                _readings(step), [ArrayMeasurement(step, "gates", "layer0", "channels", np.full((2, 3), step, "f4"))]
+            )
     return open_run(tmp_path / "first")
 
 
@@ -70,9 +74,9 @@ def test_arrays_keep_their_dtype_and_shape(tmp_path, dtype):
         writer.write(
             [],
             [
-                ArrayReading(1, "v", "s", "m", given),
-                ArrayReading(2, "v", "s", "m", given[:, ::2]),
-                ArrayReading(3, "v", "s", "m", np.array(1, dtype)),
+                ArrayMeasurement(1, "v", "s", "m", given),
+                ArrayMeasurement(2, "v", "s", "m", given[:, ::2]),
+                ArrayMeasurement(3, "v", "s", "m", np.array(1, dtype)),
             ],
         )
     back = open_run(tmp_path / "r").arrays(vital="v", metric="m")
@@ -86,7 +90,7 @@ def test_arrays_keep_their_dtype_and_shape(tmp_path, dtype):
 def test_numbers_that_are_not_finite_survive(tmp_path):
     values = [float("nan"), float("inf"), -float("inf"), 1e-300]
     with RunWriter(tmp_path / "r") as writer:
-        writer.write([Reading(i, "v", "s", "m", x) for i, x in enumerate(values)])
+        writer.write([Measurement(i, "v", "s", "m", x) for i, x in enumerate(values)])
     back = open_run(tmp_path / "r").frame()["value"].to_list()
     assert math.isnan(back[0])
     assert back[1:] == values[1:]

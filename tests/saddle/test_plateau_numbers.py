@@ -11,7 +11,7 @@ from torch import nn
 
 from netvitals import saddle
 from netvitals.activations import classify
-from netvitals.capture import Reading
+from netvitals.capture import Measurement
 from netvitals.cli import main
 from netvitals.runs import RunWriter
 from netvitals.saddle.laws.escape import leading
@@ -126,10 +126,10 @@ def cli(capsys, *arguments):
 def stored(tmp_path):
     t = np.arange(0, 400, 10)
     signal = (0.5 - t / 1000) ** -3 / 40000
-    rows = [Reading(int(s), "plateau", "model", "signal", float(g)) for s, g in zip(t, signal)]
-    rows += [Reading(int(s), "plateau", "model", "resting", 0.2) for s in t]
+    rows = [Measurement(int(s), "plateau", "model", "signal", float(g)) for s, g in zip(t, signal)]
+    rows += [Measurement(int(s), "plateau", "model", "resting", 0.2) for s in t]
     last = {"escape": 470.0, "low": 450.0, "high": 500.0, "small_layers": 3.0, "drop": 0.5, "coverage": 0.99}
-    rows += [Reading(int(s), "plateau", "model", m, v) for m, v in last.items() for s in t]
+    rows += [Measurement(int(s), "plateau", "model", m, v) for m, v in last.items() for s in t]
     with RunWriter(tmp_path / "run") as writer:
         writer.write(rows, [])
     return tmp_path / "run", t, signal

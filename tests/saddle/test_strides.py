@@ -1,4 +1,4 @@
-"""Strides of a rehearsal: steps, the law of the rest, one stride against the flow, the noise of a batch, renewals."""
+"""Strides of a look-ahead: steps, the law of the rest, one stride against the flow, the noise of a batch, renewals."""
 
 import math
 from dataclasses import replace
@@ -9,16 +9,16 @@ import torch
 from torch import nn
 
 from netvitals.anatomy import chart
-from netvitals.anatomy.parts import ParameterPart
+from netvitals.anatomy.ir import ParameterPart
 from netvitals.capture import task_of
 from netvitals.saddle.measure.forecasting import made_forecast
 from netvitals.saddle.measure.growth import measure_growth, rate_left
 from netvitals.saddle.measure.outlook import forecast_escape
 from netvitals.saddle.measure.plateau import Snapshot
-from netvitals.saddle.rehearsal import looks
-from netvitals.saddle.rehearsal.looks import Look, sampling
-from netvitals.saddle.rehearsal.renewal import Rehearsals
-from netvitals.saddle.rehearsal.strides import AdamFlow, Flow, Rehearsal, _stride, path
+from netvitals.saddle.rollout import looks
+from netvitals.saddle.rollout.looks import PlateauState, sampling
+from netvitals.saddle.rollout.renewal import EscapeRollouts
+from netvitals.saddle.rollout.strides import AdamFlow, EscapeRollout, Flow, _stride, path
 
 G = torch.Generator().manual_seed(0)
 
@@ -53,8 +53,10 @@ def test_the_law_is_integrated_to_its_end(r):
     task = task_of(nn.Identity(), "mse", (y, y))  # the output can become 1 of (1, 3): the loss falls from 5 to 4.5
     c, b, reach = 0.3, 0.02, 0.5
     speed = lambda g: c * (g * g + b * b) ** (1 - 1 / r) * (1 - g / (2 * reach))
-    look = lambda g: Look(g, 5 - g, g * up, rest, 5.0, {"w": torch.tensor([speed(g) ** 0.5], dtype=torch.float64)})
-    found = Rehearsal([look(0.01), look(0.02), look(0.03)], [1.0, 2.0])
+    look = lambda g: PlateauState(
+        g, 5 - g, g * up, rest, 5.0, {"w": torch.tensor([speed(g) ** 0.5], dtype=torch.float64)}
+    )
+    found = EscapeRollout([look(0.01), look(0.02), look(0.03)], [1.0, 2.0])
     taus, paces, supposed, why = path(found, task, r)
     end = 2 * reach * (1 - math.sqrt(1 - 0.05 * 5 / reach))
     assert not why and end > 0.25  # the output has gone a quarter of its way and more: the last factor counts
@@ -68,17 +70,17 @@ def test_the_law_is_integrated_to_its_end(r):
 def test_what_cannot_take_enough_of_the_loss_away_does_not_end_the_plateau():
     y = torch.tensor([[0.5], [3.0]])
     out = torch.tensor([[0.1], [0.0]])
-    seen = lambda g: Look(g, 4.6, g * out, 0 * y, 4.625, {"w": torch.tensor([g])})
-    *_, why = path(Rehearsal([seen(0.01), seen(0.02)], [1.0]), task_of(nn.Identity(), "mse", (y, y)), 2)
+    seen = lambda g: PlateauState(g, 4.6, g * out, 0 * y, 4.625, {"w": torch.tensor([g])})
+    *_, why = path(EscapeRollout([seen(0.01), seen(0.02)], [1.0]), task_of(nn.Identity(), "mse", (y, y)), 2)
     assert "takes at most 2.7 % of the loss away, which alone does not end" in why  # 0.125 of 4.625
 
 
 def test_the_last_stride_counts_up_to_the_level():
     """The fall of the loss doubles in the stride, and the twentieth of 5 is reached at its square root of two."""
     y = torch.ones(2, 1)
-    seen = lambda fallen, g, rest=5.0: Look(fallen, rest - fallen, y, y, rest, {"w": torch.tensor([g])})
+    seen = lambda fallen, g, rest=5.0: PlateauState(fallen, rest - fallen, y, y, rest, {"w": torch.tensor([g])})
     once = 0.25 / math.sqrt(2)
-    found = Rehearsal([seen(0.1, 1.0, 4.0), seen(once, 2.0, 4.5), seen(2 * once, 4.0)], [1.0, 3.0])
+    found = EscapeRollout([seen(0.1, 1.0, 4.0), seen(once, 2.0, 4.5), seen(2 * once, 4.0)], [1.0, 3.0])
     taus, paces, supposed, why = path(found, None, 2)
     assert taus == pytest.approx([1.0, 1.5], rel=1e-6) and supposed == 0 and not why
     assert paces == pytest.approx([math.log(2), math.log(2) / 3], rel=1e-6)
@@ -95,7 +97,7 @@ def test_a_stride_is_the_flow_for_its_time():
         seen = looks.look(net, task, 0)
         seconds = {"weight": seen.grads["weight"].square() * 0.1}
         flow = AdamFlow(4e-3, 0.2, seconds, 0.9, 0.99, 0.5, 10.0, 1.5) if adam else Flow(1e-3, decay=0.2)
-        found = Rehearsal([seen])
+        found = EscapeRollout([seen])
         whole = ParameterPart(parameter="weight")
         _stride(net, task, [whole], flow, found, 0)
         w, h, n = start.clone(), found.strides[0], 4000
@@ -134,7 +136,7 @@ def test_at_most_a_tenth_of_the_fall_is_beside_the_factors(size, why):
     total = sum(float(g.square().sum()) for g in grads.values())
     share = 0.1 * size
     grads["0.bias"] = torch.full((2,), math.sqrt(total * share / (1 - share) / 2), dtype=torch.float64)
-    seen = Look(max(pulls.values()), 1.0, torch.zeros(1), torch.zeros(1), 1.0, grads)
+    seen = PlateauState(max(pulls.values()), 1.0, torch.zeros(1), torch.zeros(1), 1.0, grads)
     anatomy = chart(net, torch.zeros(1, 2, dtype=torch.float64))
     factors, said = looks.factors_of(net, seen, anatomy, parts)
     assert said.startswith(why) and bool(said) == bool(why) and len(factors) == (0 if why else 2)
@@ -151,26 +153,26 @@ def test_the_noise_of_a_batch_is_the_spread_of_its_examples():
     assert float(along.mean()) == pytest.approx(1.0) and found.stderr == pytest.approx(float(along.std() / 8**0.5))
 
 
-def rehearsed(at, left=100.0, r=3):
-    return made_forecast(at, left, 0.8, r, 0.05, "rehearsal", 0.2)
+def lookahead(at, left=100.0, r=3):
+    return made_forecast(at, left, 0.8, r, 0.05, "look-ahead", 0.2)
 
 
 def test_rehearsals_are_few_and_carried_on_along_the_schedule():
     """A rate of 0.1 a step up to step 50, and of 0.05 from there on: what is left takes twice the steps."""
-    seen, made = Rehearsals(), []
+    seen, made = EscapeRollouts(), []
     spent = lambda first, last: 0.1 * (last - first)
     for step in range(0, 3000, 5):
         if seen.due(step):
-            seen.keep(rehearsed(step), tau=0.1 * step, spent=spent)
+            seen.keep(lookahead(step), tau=0.1 * step, spent=spent)
             made.append(step)
     assert made == [0, 20, 60, 180]
-    seen = Rehearsals()
+    seen = EscapeRollouts()
     assert seen.at(0, tau=0.0, when=spent) is None
-    first = rehearsed(0)
+    first = lookahead(0)
     seen.keep(first, tau=0.0, spent=spent)
     assert seen.at(0, tau=0.0, when=lambda rate: 0.0) == first
     later = seen.at(50, tau=5.0, when=lambda rate: 50 + rate / 0.05)
-    assert (later.at, later.r, later.method) == (50, 3, "rehearsal")
+    assert (later.at, later.r, later.method) == (50, 3, "look-ahead")
     assert [later.low, later.step, later.high] == pytest.approx(
         [50 + 2 * (d - 50) for d in (first.low, 100, first.high)]
     )
@@ -193,13 +195,13 @@ def test_the_slope_takes_over_when_the_plateau_is_left_with_the_order_that_was_c
     def ask(history, said, rule="sgd"):
         taus = [0.03 * s.step for s in history]
         when = lambda rate: history[-1].step + rate / 0.03
-        return forecast_escape(history, taus, when=when, lr=0.03, rehearsed=said, rule=rule)
+        return forecast_escape(history, taus, when=when, lr=0.03, lookahead=said, rule=rule)
 
     x = np.array([0.001])
     while x[-1] < 0.1:
         x = np.append(x, x[-1] + 0.3 * x[-1] ** (4 / 3))
     on, off = looked(x[x < 0.02]), looked(x)
-    said = made_forecast(on[-1].step, 40.0, 0.8, 3, 0.05, "rehearsal", 0.2)
+    said = made_forecast(on[-1].step, 40.0, 0.8, 3, 0.05, "look-ahead", 0.2)
     said = replace(said, rest=1.0)
     assert ask(on, said) == said
     left = ask(off, said)

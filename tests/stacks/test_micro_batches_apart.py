@@ -8,8 +8,8 @@ from torch import nn
 
 import netvitals as nv
 from netvitals.capture import Recorder
-from netvitals.vitals.practice.ranks import Ranks
-from netvitals.watching.arrivals import Arrivals
+from netvitals.vitals.ranks import RanksVital
+from netvitals.watching.micro_batch_gradients import MicroBatchGradients
 
 
 def net():
@@ -131,7 +131,7 @@ def test_training_is_not_disturbed_and_no_hook_stays():
 def written(table):
     recorder = Recorder(0)
     recorder.vital = "ranks"
-    Ranks().write(recorder, np.array(table))
+    RanksVital().write(recorder, np.array(table))
     return {r.metric: r.value for r in recorder.readings()[0]}
 
 
@@ -149,7 +149,7 @@ def test_one_that_is_not_finite_counts_as_the_largest():
 
 
 def test_facts_of_ranks_with_more_and_fewer_micro_batches_stand_at_their_rank():
-    arrivals, recorder = Arrivals(net(), Ranks()), Recorder(0)
+    arrivals, recorder = MicroBatchGradients(net(), RanksVital()), Recorder(0)
     facts = {
         0: arrivals.facts([torch.tensor([1.0]), torch.tensor([2.0])], [3.0]),
         2: arrivals.facts([torch.tensor([4.0, torch.nan]), torch.tensor([5.0])], []),

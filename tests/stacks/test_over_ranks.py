@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from netvitals.capture import Over, Recorder
-from netvitals.capture.over_ranks import Entry, Message, central_moments, message_of, pooled, raw_moments
-from netvitals.capture.parts import Part, are_copies
+from netvitals.capture import Recorder, ReduceOverRanks
+from netvitals.capture.reduce_over_ranks import Message, PooledArrays, central_moments, message_of, pooled, raw_moments
+from netvitals.capture.tensor_shard import TensorShard, are_copies
 from netvitals.watching.ranks import added_up, children
 
 RNG = np.random.default_rng(0)
@@ -39,7 +39,10 @@ def total(each):
 def test_each_kind_is_that_of_all_elements(kind):
     of, before = KINDS[kind]
     functions = [*(KINDS[k][0] for k in before), of]
-    each = [[Entry("v", [np.asarray(f(x)) for f in functions], Over((*before, kind), len(x)))] for x in PARTS]
+    each = [
+        [PooledArrays("v", [np.asarray(f(x)) for f in functions], ReduceOverRanks((*before, kind), len(x)))]
+        for x in PARTS
+    ]
     ((arrays, growth),) = pooled(each[0], Message.from_bytes(total(each).to_bytes()))
     assert arrays[-1] == pytest.approx(of(WHOLE), rel=1e-12)
     assert growth == (len(WHOLE) / len(PARTS[0]), 1)
@@ -48,20 +51,26 @@ def test_each_kind_is_that_of_all_elements(kind):
 def test_pieces_that_several_ranks_hold_are_counted_once():
     norms = np.array([3.0, 4.0])
     shares = np.array([1.0, 0.5])  # the second tensor is the same on both ranks
-    each = [[Entry("v", [norms, norms[:, None]], Over(("norm", "sum"), pieces=True, shares=shares))] for _ in range(2)]
+    each = [
+        [PooledArrays("v", [norms, norms[:, None]], ReduceOverRanks(("norm", "sum"), pieces=True, shares=shares))]
+        for _ in range(2)
+    ]
     ((arrays, _),) = pooled(each[0], total(each))
     assert arrays[0] == pytest.approx([np.sqrt(18), 4.0])
     assert arrays[1][:, 0].tolist() == [6.0, 4.0]
 
 
 def test_the_winner_is_a_place_on_the_rank_with_the_largest():
-    each = [[Entry("v", [np.array([r, 5.0 - r]), np.array(10 + r)], Over(("max", "winner")))] for r in (0, 7, 3)]
+    each = [
+        [PooledArrays("v", [np.array([r, 5.0 - r]), np.array(10 + r)], ReduceOverRanks(("max", "winner")))]
+        for r in (0, 7, 3)
+    ]
     ((arrays, _),) = pooled(each[0], total(each))
     assert arrays[0].tolist() == [7.0, 5.0] and arrays[1].tolist() == [17.0, 1.0]
 
 
 def test_what_stays_alone_or_the_same_is_untouched_and_other_layouts_are_refused():
-    entry = Entry("v", [np.array([1.0]), np.array([2.0])], Over(("same", "alone")))
+    entry = PooledArrays("v", [np.array([1.0]), np.array([2.0])], ReduceOverRanks(("same", "alone")))
     ((arrays, _),) = pooled([entry], total([[entry], [entry._replace(arrays=[np.array([9.0])] * 2)]]))
     assert [a.item() for a in arrays] == [1.0, 2.0]
     with pytest.raises(ValueError, match="different places"):
@@ -89,7 +98,9 @@ def test_the_tree_hears_every_rank_once(world):
             return box.pop((sender, self.rank))
 
     for rank in reversed(range(world)):  # who hands on is higher than who takes
-        found = added_up(message_of([Entry("v", [np.ones(1)], Over(("sum",)))], rank), rank, world, Box(rank))
+        found = added_up(
+            message_of([PooledArrays("v", [np.ones(1)], ReduceOverRanks(("sum",)))], rank), rank, world, Box(rank)
+        )
         assert (found is None) is (rank != 0)
     assert found.sums.tolist() == [world, world] and sorted(found.ranks) == list(range(world)) and not box
     assert len(children(0, world)) == (world - 1).bit_length()
@@ -99,7 +110,7 @@ def test_a_recorder_says_what_stays_that_of_the_first_rank():
     first, second = Recorder(0), Recorder(0)
     for recorder, value in ((first, 1.0), (second, 3.0)):
         recorder.vital = "heat"
-        recorder.write("a", ("mean",), torch.tensor([value]), Over(("mean",)))
+        recorder.write("a", ("mean",), torch.tensor([value]), ReduceOverRanks(("mean",)))
         recorder.write("b", ("rank",), torch.tensor([value]))
         recorder.same = True
         recorder.write("c", ("fixed",), torch.tensor([value]))
@@ -112,8 +123,8 @@ def test_a_recorder_says_what_stays_that_of_the_first_rank():
 
 def test_without_the_other_ranks_a_piece_is_no_number():
     recorder = Recorder(0)
-    recorder.write("w", ("norm",), torch.ones(1), Over(("norm",), pieces=True, shares=np.ones(1)))
-    recorder.write("x", ("mean",), torch.ones(1), Over(("mean",)))
+    recorder.write("w", ("norm",), torch.ones(1), ReduceOverRanks(("norm",), pieces=True, shares=np.ones(1)))
+    recorder.write("x", ("mean",), torch.ones(1), ReduceOverRanks(("mean",)))
     recorder.leave_device()
     recorder.take(None)
     assert [r.site for r in recorder.readings()[0]] == ["x"]
@@ -123,9 +134,9 @@ def test_an_array_that_two_vital_signs_ask_for_goes_once():
     def entries(x):
         mean, spread = np.array([x.mean()]), np.array([x.var()])
         return [
-            Entry("a", [mean], Over(("mean",), len(x))),
-            Entry("b", [mean, spread], Over(("mean", "variance"), len(x))),
-            Entry("c", [mean], Over(("sum",), len(x))),
+            PooledArrays("a", [mean], ReduceOverRanks(("mean",), len(x))),
+            PooledArrays("b", [mean, spread], ReduceOverRanks(("mean", "variance"), len(x))),
+            PooledArrays("c", [mean], ReduceOverRanks(("sum",), len(x))),
         ]
 
     each = [entries(x) for x in PARTS]
@@ -139,7 +150,11 @@ def test_an_array_that_two_vital_signs_ask_for_goes_once():
 def cut_entry(place, channels, kinds=("mean", "variance", "max", "winner", "sum"), weight=12.0):
     """Numbers of a rank that sees these channels (rows × channels) of a layer cut over two ranks."""
     numbers = [channels.mean(0), channels.var(0), np.abs(channels).max(0), np.array(float(place)), channels.sum()]
-    return [Entry("v", numbers[: len(kinds)], Over(kinds, weight, part=Part(place, 2, channels.shape[1])))]
+    return [
+        PooledArrays(
+            "v", numbers[: len(kinds)], ReduceOverRanks(kinds, weight, part=TensorShard(place, 2, channels.shape[1]))
+        )
+    ]
 
 
 def exchanged(*entries):
@@ -180,10 +195,10 @@ def test_numbers_that_are_not_by_channel_are_pooled_over_a_cut_layer():
     whole, kinds = np.random.default_rng(3).normal(size=(5, 6)), ("mean", "variance", "min")
     entries = [
         [
-            Entry(
+            PooledArrays(
                 "v",
                 [h.mean(), h.var(), np.array([h.min()])],
-                Over(kinds, 15.0, part=Part(i, 2, 3)),
+                ReduceOverRanks(kinds, 15.0, part=TensorShard(i, 2, 3)),
             )
         ]
         for i, h in enumerate((whole[:, :3], whole[:, 3:]))
@@ -197,8 +212,10 @@ def test_positions_that_are_cut_are_told_from_channels_by_the_rows_of_other_site
     whole = np.random.default_rng(4).normal(size=(8, 3))
     entries = [
         [
-            Entry("v", [half.mean(0), half.var(0)], Over(("mean", "variance"), 12.0, part=Part(i, 2, 3))),
-            Entry("w", [whole.mean(0)], Over(("mean",), 24.0, part=Part(i, 2, 3))),
+            PooledArrays(
+                "v", [half.mean(0), half.var(0)], ReduceOverRanks(("mean", "variance"), 12.0, part=TensorShard(i, 2, 3))
+            ),
+            PooledArrays("w", [whole.mean(0)], ReduceOverRanks(("mean",), 24.0, part=TensorShard(i, 2, 3))),
         ]
         for i, half in enumerate((whole[:4], whole[4:]))
     ]
@@ -212,7 +229,11 @@ def test_the_place_of_the_largest_comes_from_the_part_that_holds_it(winner):
     halves = [np.ones((4, 3)), 2 * np.ones((4, 3))]
     halves[winner][2, 1] = 9.0
     entries = [
-        [Entry("v", [h.max(0), np.array(10.0 + i)], Over(("max", "winner"), 12.0, part=Part(i, 2, 3)))]
+        [
+            PooledArrays(
+                "v", [h.max(0), np.array(10.0 + i)], ReduceOverRanks(("max", "winner"), 12.0, part=TensorShard(i, 2, 3))
+            )
+        ]
         for i, h in enumerate(halves)
     ]
     ((arrays, _),) = exchanged(*entries)

@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import netvitals as nv
 from netvitals.capture import Buffer
-from netvitals.capture.parts import Part
+from netvitals.capture.tensor_shard import TensorShard
 from netvitals.watching import ranks as _ranks
 from netvitals.watching.shared_steps import SharedSteps
 
@@ -153,7 +153,7 @@ def test_losses_of_all_steps_since_the_last_exchange_come_along():
 class Told:
     """Ranks as a watch sees them, with the losses of another one written down."""
 
-    rank, world, together, looks, examples_of, part = 0, 2, True, True, 0, Part(0, 1)
+    rank, world, together, looks, examples_of, part = 0, 2, True, True, 0, TensorShard(0, 1)
 
     def __init__(self, other):
         self.notes, self.pieces, self.other, self._losses = {}, {}, other, {}

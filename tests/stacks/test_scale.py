@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch.distributed as dist
 
-BENCH = Path(__file__).parents[2] / "bench"
+BENCH = Path(__file__).parents[2] / "bench" / "watching"
 A_CHANNEL, A_BLOCK = 8, 64  # doubles of a message, by channel of an activation and by layer with its activation
 A_RANK = 8  # doubles that every rank adds, beside its losses; a message has those of half the ranks at most
 

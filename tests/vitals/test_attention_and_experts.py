@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import netvitals as nv
-from netvitals.vitals import Attention, Experts
+from netvitals.vitals import AttentionVital, ExpertsVital
 
 
 class Block(nn.Module):
@@ -85,7 +85,7 @@ def test_every_number_equals_that_of_the_whole_map(way, rows):
     torch.manual_seed(0)
     attend, causal, groups = WAYS[way]
     model, x = Block(attend, groups=groups), 2 * torch.randn(3, 10, 32)
-    vital = Attention(block=rows)
+    vital = AttentionVital(block=rows)
     vital.every = 1
     watching = watch(model, x, [vital], steps=3)
     exact = twin(*model.seen, causal)
@@ -136,7 +136,7 @@ def found(model, x, vitals, steps, rule):
 
 def test_exploding_scores_are_told_and_ordinary_ones_are_not():
     torch.manual_seed(0)
-    vitals = lambda: [Attention()]
+    vitals = lambda: [AttentionVital()]
     model, x = Block(WAYS["fused and causal"][0]), torch.randn(3, 10, 32)
     assert found(model, x, vitals(), 6, "logit explosion") == []
     with torch.no_grad():
@@ -149,11 +149,11 @@ def test_exploding_scores_are_told_and_ordinary_ones_are_not():
 def test_heads_that_look_at_one_key_are_told_unless_it_is_the_first():
     torch.manual_seed(0)
     model, x = Block(WAYS["fused"][0]), torch.randn(4, 16, 32)
-    assert found(model, x, [Attention()], 6, "attention collapse") == []
+    assert found(model, x, [AttentionVital()], 6, "attention collapse") == []
     with torch.no_grad():
         model.q.weight.mul_(60)
         model.k.weight.mul_(60)
-    (finding,) = found(model, x, [Attention()], 6, "attention collapse")
+    (finding,) = found(model, x, [AttentionVital()], 6, "attention collapse")
     assert finding.severity == "warning"
     with torch.no_grad():  # all heads rest on the first token
         model.q.weight.zero_(), model.q.bias.fill_(1.0)
@@ -162,7 +162,7 @@ def test_heads_that_look_at_one_key_are_told_unless_it_is_the_first():
         x = x.clone()
         x[:, :, 0] = 0.0
         x[:, 0, 0] = 10.0
-    assert found(model, x, [Attention()], 6, "attention collapse") == []
+    assert found(model, x, [AttentionVital()], 6, "attention collapse") == []
 
 
 class Mixture(nn.Module):
@@ -197,7 +197,7 @@ class Mixture(nn.Module):
 def test_the_load_of_experts_equals_its_definition(stacked, scores):
     torch.manual_seed(1)
     model, x = Mixture(stacked, scores), torch.randn(50, 8)
-    vital = Experts()
+    vital = ExpertsVital()
     vital.every = 1
     watching = watch(model, x, [vital], steps=3)
     (site,) = [s.name for s in watching.sites if s.kind == "router"]
@@ -225,12 +225,16 @@ def test_dead_and_hot_experts_are_told_and_a_balanced_load_is_not():
     model, x = Mixture(), torch.randn(200, 8)
     with torch.no_grad():
         model.router.bias.zero_()
-    assert found(model, x, [Experts()], 8, "dead experts") == found(model, x, [Experts()], 8, "hot experts") == []
+    assert (
+        found(model, x, [ExpertsVital()], 8, "dead experts")
+        == found(model, x, [ExpertsVital()], 8, "hot experts")
+        == []
+    )
     with torch.no_grad():
         model.router.bias[:4] -= 100.0
-    (dead,) = found(model, x, [Experts()], 8, "dead experts")
+    (dead,) = found(model, x, [ExpertsVital()], 8, "dead experts")
     assert dead.severity == "critical" and "4 of" in dead.what
-    (hot,) = found(model, x, [Experts()], 8, "hot experts")
+    (hot,) = found(model, x, [ExpertsVital()], 8, "hot experts")
     assert hot.severity == "warning" and "2.0 experts" in hot.what
 
 
@@ -240,7 +244,7 @@ def test_the_model_has_the_dead_of_all_routers_and_the_hottest_expert():
     with torch.no_grad():
         model[0].router.bias[:3] -= 100.0
         model[2].router.bias[:4] -= 100.0
-    watching = watch(model, torch.randn(50, 8), [Experts()], steps=1)
+    watching = watch(model, torch.randn(50, 8), [ExpertsVital()], steps=1)
     read = {(r.site, r.metric): r.value for r in watching.readings}
     sites = [s.name for s in watching.sites if s.kind == "router"]
     assert len(sites) == 2 and [read[site, "dead"] for site in sites] == [3, 4]

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import netvitals as nv
-from netvitals.capture import Reading
+from netvitals.capture import Measurement
 from netvitals.findings import diagnose
 from netvitals.singular import change_points, condition_jumps, kfac, phase, sigma_stream
 from netvitals.vitals import REGISTRY, KFACFloor, Orders, StreamFloor
@@ -124,7 +124,7 @@ def test_task_expansion_is_flagged_at_the_head(seed):
 
 
 def readings(vital, site, metric, series):
-    return [Reading(10 * i, vital, site, metric, float(v)) for i, v in enumerate(series)]
+    return [Measurement(10 * i, vital, site, metric, float(v)) for i, v in enumerate(series)]
 
 
 def rules(found):

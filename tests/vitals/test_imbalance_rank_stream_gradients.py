@@ -13,7 +13,7 @@ from netvitals.saddle import chain_imbalance
 from netvitals.saddle.measure.pairs import imbalances
 from netvitals.stats import effective_rank
 from netvitals.stats.spectrum import DEFINITIONS
-from netvitals.vitals import Gradients, Imbalance, Rank, Stream
+from netvitals.vitals import Gradients, Imbalance, Rank, StreamVital
 
 
 def square(t):
@@ -184,7 +184,7 @@ def test_norm_spread_and_growth_of_the_stream(made, shape, dim):
     torch.manual_seed(2)
     values = [torch.randn(shape) + 0.3, 2 * torch.randn(shape)]
     views = [TensorView(Site(f"b{i}", "stream", "Block", channel_dim=dim), v) for i, v in enumerate(values)]
-    out = made.shown(Stream(), *views)
+    out = made.shown(StreamVital(), *views)
     rows = [v.double().movedim(dim, -1).reshape(-1, 16) for v in values]
     norms = [float(r.norm(dim=1).mean()) for r in rows]
     for i, r in enumerate(rows):

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from netvitals_lab.engine.runner import StudyRun as StudyRun
     from netvitals_lab.engine.runner import reproduce as reproduce
     from netvitals_lab.engine.runner import run as run
-    from netvitals_lab.engine.standing import RECORDED as RECORDED
-    from netvitals_lab.engine.standing import Standing as Standing
-    from netvitals_lab.engine.standing import standings as standings
+    from netvitals_lab.engine.status import RECORDED as RECORDED
+    from netvitals_lab.engine.status import Standing as Standing
+    from netvitals_lab.engine.status import standings as standings
     from netvitals_lab.engine.store import DEFAULT as DEFAULT
     from netvitals_lab.engine.store import Hypothesis as Hypothesis
     from netvitals_lab.engine.store import Results as Results
@@ -71,7 +71,7 @@ _HOMES = {
     "engine.registry": "all_claims all_studies check_scale check_status claims_of find_claim find_studies find_study"
     " papers",
     "engine.runner": "State StudyRun reproduce run",
-    "engine.standing": "RECORDED Standing standings",
+    "engine.status": "RECORDED Standing standings",
     "engine.store": "DEFAULT Hypothesis Results StoredVerdict TrialRecord",
     "engine.study": "SCALES Config Resources Row Study",
     "engine.verdict": "LABELS STATUSES Verdict decide erratum fails holds not_judged not_reproduced not_run"

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from netvitals_lab.engine.judges.rows import matches
 from netvitals_lab.engine.registry import find_study, papers
-from netvitals_lab.engine.standing import recorded_verdicts
+from netvitals_lab.engine.status import recorded_verdicts
 from netvitals_lab.engine.study import Config
 from netvitals_lab.engine.verdict import Verdict
 
@@ -34,7 +34,7 @@ SHOWN = 6  # values of one key that are listed
 
 
 @dataclass(frozen=True)
-class Cost:
+class StudyCost:
     """What one trial takes at ``paper`` scale: an estimate, on a class of devices."""
 
     hours: float
@@ -42,7 +42,7 @@ class Cost:
 
     def of(self, trials: int) -> str:
         """
-        >>> Cost(0.15, GPU).of(24)
+        >>> StudyCost(0.15, GPU).of(24)
         'about 3.6 hours of a GPU of 80 GB'
         """
         total = self.hours * trials
@@ -53,7 +53,7 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Entry:
+class IndexEntry:
     """One table, figure or experiment."""
 
     number: str
@@ -83,8 +83,8 @@ class Index:
     """All entries of one paper."""
 
     paper: str
-    entries: tuple[Entry, ...]
-    costs: Mapping[str, Cost] = field(hash=False)
+    entries: tuple[IndexEntry, ...]
+    costs: Mapping[str, StudyCost] = field(hash=False)
 
     @property
     def counts(self) -> dict[Fate, int]:
@@ -159,7 +159,7 @@ def render_index(index: Index, pictures: Path | None = None) -> str:
     return "\n".join([*lines, ""])
 
 
-def _line(index: Index, entry: Entry, pictures: Path | None) -> str:
+def _line(index: Index, entry: IndexEntry, pictures: Path | None) -> str:
     known = recorded_verdicts()
     ids = [f"{index.paper}/{c}" for c in entry.claims]
     record = "; ".join(_standing(i, known.get(i)) for i in ids)

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-BENCH = Path(__file__).parents[3] / "bench"
+BENCH = Path(__file__).parents[3] / "bench" / "bugs"
 
 
 @pytest.fixture
 def bench(monkeypatch):
     monkeypatch.syspath_prepend(str(BENCH))
-    spec = importlib.util.spec_from_file_location("clinic_bench", BENCH / "clinic.py")
+    spec = importlib.util.spec_from_file_location("clinic_bench", BENCH / "planted.py")
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "clinic_bench", module)
     spec.loader.exec_module(module)

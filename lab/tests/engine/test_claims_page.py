@@ -251,7 +251,7 @@ def test_the_record_is_a_report_with_one_line_a_claim(tmp_path):
 
 
 def test_what_is_recorded_loads_again_with_its_commit(tmp_path, monkeypatch):
-    from netvitals_lab.engine import standing
+    from netvitals_lab.engine import status
 
     kept = lab.underspecified((0.0, 1.0), 0.5, note="by kernel", facts={"a": 1.5}, trials=3, scale="small", cost=123.0)
     wrong = lab.erratum(0.0, note="the sign", correction="it falls", trials=1, cost=2.0)
@@ -259,15 +259,15 @@ def test_what_is_recorded_loads_again_with_its_commit(tmp_path, monkeypatch):
     shipped.mkdir()
     lab.write_record([Standing(claim("toy/C1"), kept), Standing(claim("toy/C2"), wrong)], tmp_path, ship=shipped)
     assert [f.name for f in tmp_path.glob("*.*")] == ["toy.md"]
-    monkeypatch.setattr(standing, "RECORDED", shipped)
-    again = standing.recorded_verdicts.__wrapped__()
+    monkeypatch.setattr(status, "RECORDED", shipped)
+    again = status.recorded_verdicts.__wrapped__()
     first, second = again["toy/C1"], again["toy/C2"]
     assert (first.status, first.span, first.measured, first.cost) == ("underspecified", (0.0, 1.0), 0.5, 100.0)
     assert first.words == "by kernel; a 1.5; from 0 to 1 over the set-ups"
     assert (second.status, second.measured, second.words) == ("erratum", 0.0, "the sign; right is: it falls")
     lab.write_record([Standing(claim(f"toy/C{i}"), v, recorded=True) for i, v in ((1, first), (2, second))], shipped)
     assert "| 0 — the sign" in (shipped / "toy.md").read_text()  # a zero is a number, also when it is written again
-    assert first.commit == standing.recorded_verdicts.__wrapped__()["toy/C2"].commit
+    assert first.commit == status.recorded_verdicts.__wrapped__()["toy/C2"].commit
 
 
 def test_a_picture_of_the_record_stands_alone():

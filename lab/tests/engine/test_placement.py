@@ -8,7 +8,8 @@ from typer.testing import CliRunner
 
 import netvitals_lab as lab
 from netvitals.cli import app
-from netvitals_lab import Study, data, models, placement
+from netvitals_lab import Study, data, models
+from netvitals_lab import device as placement
 from netvitals_lab.engine.workers.task import TrialTask, perform
 from netvitals_lab.training import Recipe, evaluate, train
 

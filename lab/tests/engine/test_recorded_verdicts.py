@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import netvitals_lab as lab
-from netvitals_lab.engine.standing import recorded_verdicts
+from netvitals_lab.engine.status import recorded_verdicts
 
 PAGES = Path(__file__).parents[3] / "docs" / "verdicts"
 CLAIMS = {c.id: c for c in lab.all_claims()}

@@ -3,10 +3,10 @@
 import pytest
 
 from netvitals_lab import Claim, Expected, all_claims, find_claim, find_study, render_page
+from netvitals_lab.engine.assumptions import awaited, settings_of
 from netvitals_lab.engine.judges import over_setups
 from netvitals_lab.engine.judging import WIDE, fair
-from netvitals_lab.engine.setting import awaited, settings_of
-from netvitals_lab.engine.standing import Standing
+from netvitals_lab.engine.status import Standing
 from netvitals_lab.engine.verdict import Verdict, decide, not_judged, not_reproduced
 
 

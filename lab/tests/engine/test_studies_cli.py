@@ -199,7 +199,7 @@ def test_claims_without_results_open_with_the_recorded_verdicts(capsys, tmp_path
 
 def test_every_record_is_of_a_claim_and_few_claims_have_none():
     import netvitals_lab as studies
-    from netvitals_lab.engine.standing import recorded_verdicts
+    from netvitals_lab.engine.status import recorded_verdicts
 
     claims = {c.id for c in studies.all_claims()}
     assert set(recorded_verdicts()) <= claims and len(claims - set(recorded_verdicts())) < 20

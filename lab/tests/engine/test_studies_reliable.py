@@ -16,7 +16,7 @@ import pytest
 from netvitals.runs import FileLocked
 from netvitals_lab import Study, run
 from netvitals_lab.engine import runner
-from netvitals_lab.engine.damage import ResultsDamaged
+from netvitals_lab.engine.checksums import ResultsDamaged
 from netvitals_lab.engine.runner import driving
 from netvitals_lab.engine.store import Results, TrialRecord
 from netvitals_lab.engine.workers.task import Outcome

@@ -84,8 +84,8 @@ def test_the_command_writes_the_pages(tmp_path):
 
 def test_an_entry_says_what_is_missing():
     with pytest.raises(ValueError, match="say what is missing"):
-        index.Entry("Table 1", "something", "small only", "a-study")
+        index.IndexEntry("Table 1", "something", "small only", "a-study")
     with pytest.raises(ValueError, match="names its study"):
-        index.Entry("Table 1", "something", "whole")
+        index.IndexEntry("Table 1", "something", "whole")
     with pytest.raises(ValueError, match="the fate is one of"):
-        index.Entry("Table 1", "something", "partly", "a-study")
+        index.IndexEntry("Table 1", "something", "partly", "a-study")

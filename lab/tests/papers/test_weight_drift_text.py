@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from netvitals_lab import Plot, Series, find_study, models
-from netvitals_lab.engine import standing
+from netvitals_lab.engine import status
 from netvitals_lab.engine.judging import data_of
 from netvitals_lab.engine.verdict import Verdict
 from netvitals_lab.papers.weight_drift import _text
@@ -111,8 +111,8 @@ def test_made_up_text_is_named_in_the_row_the_picture_and_the_verdict(monkeypatc
         Verdict("holds", 1.0, trials=2, scale="small", data=("digits", "made-up sentences"))
     )
     plot = Plot("step", "zeros", [Series("relu", [0, 1], [0, 1])])
-    assert "(text: made-up sentences)" in standing._marked(plot, [{"data": "made-up sentences"}]).svg()
-    assert "text:" not in standing._marked(plot, [{"data": "digits"}, {"seed": 1}]).svg()
+    assert "(text: made-up sentences)" in status._marked(plot, [{"data": "made-up sentences"}]).svg()
+    assert "text:" not in status._marked(plot, [{"data": "digits"}, {"seed": 1}]).svg()
 
 
 def grown_rows(end, seeds=5):

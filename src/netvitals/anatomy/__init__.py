@@ -13,7 +13,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from netvitals.anatomy.atlas import Anatomy
+    from netvitals.anatomy.anatomy import Anatomy
     from netvitals.anatomy.blocks.connections import Connection
     from netvitals.anatomy.blocks.experts import Expert, Mixture
     from netvitals.anatomy.blocks.gated import GatedMLP
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from netvitals.anatomy.blocks.roles import Softmax
     from netvitals.anatomy.blocks.stream import Addition, Stream
     from netvitals.anatomy.charting import chart
-    from netvitals.anatomy.parts import Line, Operation, ParameterInfo, ParameterPart, Role, Value
+    from netvitals.anatomy.ir import Line, Operation, ParameterInfo, ParameterPart, Role, Value
     from netvitals.anatomy.regions import Gate, Region
 
 __all__ = [
@@ -58,8 +58,8 @@ __all__ = [
 
 _HOMES = {
     "charting": ("chart",),
-    "atlas": ("Anatomy",),
-    "parts": ("Operation", "Value", "Line", "ParameterInfo", "ParameterPart", "Role"),
+    "anatomy": ("Anatomy",),
+    "ir": ("Operation", "Value", "Line", "ParameterInfo", "ParameterPart", "Role"),
     "regions": ("Region", "Gate"),
     "blocks.connections": ("Connection",),
     "blocks.experts": ("Mixture", "Expert"),

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from netvitals.anatomy.parts import Operation, Value
+from netvitals.anatomy.ir import Operation, Value
 from netvitals.anatomy.preserve import rng_state
 from netvitals.anatomy.tracing import Shapes
 

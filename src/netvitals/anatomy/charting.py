@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from netvitals.anatomy.atlas import Anatomy
+from netvitals.anatomy.anatomy import Anatomy
 from netvitals.anatomy.batching import call_with, find_batch_dim, named_tensors, with_batch_dims
 from netvitals.anatomy.blocks.connections import Connection, find_connections
 from netvitals.anatomy.blocks.experts import find_experts

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from netvitals.anatomy.parts import Operation, Slot, Value, replaced, tensors_in
+from netvitals.anatomy.ir import Operation, Slot, Value, replaced, tensors_in
 
 IDENTITY = frozenset({"detach", "alias", "clone", "_to_copy", "lift_fresh"})  # bookkeeping that changes no value
 _MAKERS = frozenset(

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from netvitals.anatomy.blocks.norms import Norm
 from netvitals.anatomy.dataflow import IDENTITY, Dataflow
-from netvitals.anatomy.parts import Line, Operation, Role
+from netvitals.anatomy.ir import Line, Operation, Role
 from netvitals.anatomy.replay import Replay, shape_of
 
 RegionKind = Literal["activation", "affine", "normaliser", "unclear"]

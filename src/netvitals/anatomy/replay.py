@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from netvitals.anatomy.dataflow import IDENTITY, Dataflow
-from netvitals.anatomy.parts import Operation, Slot, replaced, tensors_in
+from netvitals.anatomy.ir import Operation, Slot, replaced, tensors_in
 
 _NOTHING: Mapping[str | int, Tensor] = {}
 _LINEAR = frozenset(["mul", "div", "add", "sub", "rsub", "neg", "masked_fill", "copy"]) | IDENTITY

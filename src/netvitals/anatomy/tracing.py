@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from netvitals.anatomy.parts import Kind, Line, Operation, Slot, Source, Value, replaced, tensors_in
+from netvitals.anatomy.ir import Kind, Line, Operation, Slot, Source, Value, replaced, tensors_in
 
 # pointwise in their first tensor, though torch does not tag them so
 _POINTWISE = frozenset(

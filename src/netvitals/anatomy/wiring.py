@@ -16,7 +16,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from netvitals.anatomy.atlas import Anatomy
+from netvitals.anatomy.anatomy import Anatomy
 from netvitals.anatomy.blocks.connections import Connection
 from netvitals.anatomy.blocks.layers import Layer
 

@@ -3,16 +3,16 @@
 from netvitals.anatomy.preserve import preserved, rng_state, set_rng_state, undisturbed
 from netvitals.capture.engine.buffer import Buffer
 from netvitals.capture.engine.observer import Observer
+from netvitals.capture.engine.observers import Observers
 from netvitals.capture.engine.optimizer_hooks import OptimizerHooks
 from netvitals.capture.engine.parameters import copies, parameter_view
 from netvitals.capture.engine.roles import uncompiled, unwrapped
-from netvitals.capture.engine.roots import Roots
-from netvitals.capture.engine.schedule import FIRST_LOOKS, Schedule, detached_context, warn
+from netvitals.capture.engine.schedule import EARLY_MEASUREMENTS, Schedule, detached_context, warn
 from netvitals.capture.loss import LossFn, resolve_loss
 from netvitals.capture.nested import check_finite
 from netvitals.capture.observation import Mode, Observation, in_mode, observe, probe
-from netvitals.capture.over_ranks import Message, Over
-from netvitals.capture.reading import ArrayReading, Reading, Recorder, StepColumns
+from netvitals.capture.recorder import ArrayMeasurement, Measurement, Recorder, StepColumns
+from netvitals.capture.reduce_over_ranks import Message, ReduceOverRanks
 from netvitals.capture.result import Result, skipped_lines
 from netvitals.capture.selection import Only, picked
 from netvitals.capture.site import Site
@@ -31,7 +31,7 @@ from netvitals.capture.vital import Metric, Vital, WatchContext
 
 __all__ = [
     "ActivationView",
-    "ArrayReading",
+    "ArrayMeasurement",
     "Buffer",
     "LinearView",
     "Observation",
@@ -43,16 +43,16 @@ __all__ = [
     "Metric",
     "Mode",
     "Only",
-    "Over",
+    "ReduceOverRanks",
     "StepColumns",
-    "FIRST_LOOKS",
+    "EARLY_MEASUREMENTS",
     "Schedule",
     "ParameterView",
     "HeadsView",
     "ProductView",
     "RouterView",
-    "Roots",
-    "Reading",
+    "Observers",
+    "Measurement",
     "Recorder",
     "Result",
     "Site",

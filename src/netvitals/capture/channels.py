@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from netvitals.capture.reading import Recorder
+    from netvitals.capture.recorder import Recorder
 
 SMALL = 1 << 15  # elements of an input that is copied
 HEIGHT = 16  # inputs in a stack; a full one is reduced at once

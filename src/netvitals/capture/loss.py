@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from netvitals._trouble import see
+from netvitals._help import hint
 
 LossFn = Callable[..., Tensor] | str | None
 
@@ -107,5 +107,5 @@ def likelihood_of(loss_fn: LossFn, target: Any = None) -> str:
     given = "no loss_fn and no target" if loss_fn is None else repr(loss_fn)
     raise ValueError(
         f"the kind of likelihood cannot be read off {given}: pass loss_fn as 'ce' or 'mse', or torch's cross_entropy "
-        f"or mse_loss {see('likelihood-unknown')}"
+        f"or mse_loss {hint('likelihood-unknown')}"
     )

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from netvitals._trouble import see
+from netvitals._help import hint
 
 OUTPUTS = ("output", "outputs", "out", "prediction", "predictions", "pred", "y_hat")  # of a dict, after ``logits``
 
@@ -53,7 +53,7 @@ def check_finite(nest: Any, what: str) -> None:
             if bad:
                 raise ValueError(
                     f"{what} holds {bad} values of {tensor.numel()} that are NaN or infinite; clean the batch first "
-                    f"{see('not-finite')}"
+                    f"{hint('not-finite')}"
                 )
 
 
@@ -84,5 +84,5 @@ def output_tensor(output: Any, model: nn.Module) -> Tensor:
     what = f"a {type(found).__name__} with {len(inside)} tensors{names}"
     raise ValueError(
         f"{type(model).__name__} returns {what}; what is asked for needs one tensor. "
-        f"Give a model that returns one tensor, or an output with .logits {see('output-shape')}"
+        f"Give a model that returns one tensor, or an output with .logits {hint('output-shape')}"
     )

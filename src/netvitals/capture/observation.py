@@ -16,7 +16,7 @@ from netvitals.capture.engine.parameters import copies, parameter_view
 from netvitals.capture.engine.roles import DROPOUTS, uncompiled
 from netvitals.capture.engine.schedule import Schedule, detached_context
 from netvitals.capture.loss import LossFn
-from netvitals.capture.reading import ArrayReading, Reading, Recorder
+from netvitals.capture.recorder import ArrayMeasurement, Measurement, Recorder
 from netvitals.capture.result import Result
 from netvitals.capture.site import Site
 from netvitals.capture.task import Task, task_of
@@ -39,8 +39,8 @@ class Observation(Result):
         skipped: place that could not be seen → reason.
     """
 
-    readings: tuple[Reading, ...]
-    arrays: tuple[ArrayReading, ...]
+    readings: tuple[Measurement, ...]
+    arrays: tuple[ArrayMeasurement, ...]
     sites: tuple[Site, ...]
     loss: float | None = None
     skipped: Mapping[str, str] = field(default_factory=dict)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from netvitals._trouble import see
+from netvitals._help import hint
 
 WRAPPED = "_fsdp_wrapped_module."  # FSDP1 puts it into names
 FLAT = "_flat_param"
@@ -46,7 +46,7 @@ def local(t: Tensor) -> Tensor:
     if not is_distributed(t):
         return t
     if any(p.is_partial() for p in t.placements):  # type: ignore[attr-defined]
-        raise ValueError(f"it is a sum that the ranks have not added up yet {see('sharded')}")
+        raise ValueError(f"it is a sum that the ranks have not added up yet {hint('sharded')}")
     piece: Tensor = t.to_local()  # type: ignore[attr-defined]
     return piece
 
@@ -138,7 +138,7 @@ def _whole_spec(of_fsdp: Any) -> Any:
     """How a parameter of FSDP2 is cut when FSDP has put its own pieces together."""
     spec = getattr(of_fsdp, "_unsharded_dtensor_spec", None) or getattr(of_fsdp, "_tp_spec", None)
     if spec is None:
-        raise NotImplementedError(f"this version of torch does not say how FSDP's parameters are cut {see('sharded')}")
+        raise NotImplementedError(f"this version of torch does not say how FSDP's parameters are cut {hint('sharded')}")
     return spec
 
 
@@ -186,7 +186,7 @@ def _slices(flat: Any) -> Iterable[Any]:
     if known is not None:
         return list(known)
     raise ValueError(
-        f"FSDP with use_orig_params=False and NO_SHARD is not known here; use use_orig_params=True {see('sharded')}"
+        f"FSDP with use_orig_params=False and NO_SHARD is not known here; use use_orig_params=True {hint('sharded')}"
     )
 
 

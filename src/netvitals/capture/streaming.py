@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from netvitals._trouble import see
+from netvitals._help import hint
 from netvitals.capture.engine.observer import Observer
 from netvitals.capture.engine.roles import uncompiled
 from netvitals.capture.engine.schedule import Schedule
 from netvitals.capture.nested import check_finite, tensors
 from netvitals.capture.observation import Mode, probe
-from netvitals.capture.reading import Recorder
+from netvitals.capture.recorder import Recorder
 from netvitals.capture.task import Task, batches_of, task_of
 from netvitals.capture.vital import Vital
 
@@ -56,7 +56,7 @@ def stream_over(
         tensor = next(tensors((task.args, dict(task.kwargs))), None)
         if tensor is None or tensor.numel() == 0:
             raise ValueError(
-                f"batch {batches} of the loader has no tensor with elements: {type(one).__name__} {see('batch-empty')}"
+                f"batch {batches} of the loader has no tensor with elements: {type(one).__name__} {hint('batch-empty')}"
             )
         check_finite((task.args, dict(task.kwargs)), f"batch {batches} of the loader")
         if first is not None and not batches:
@@ -71,7 +71,7 @@ def stream_over(
         if progress is not None:
             progress(batches, planned)
     if batches == 0:
-        raise ValueError(f"the loader gave no batches: is it an iterator that has been used up? {see('batch-empty')}")
+        raise ValueError(f"the loader gave no batches: is it an iterator that has been used up? {hint('batch-empty')}")
     return Streamed(examples, batches, dict(observer.skipped))
 
 

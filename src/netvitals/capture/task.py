@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from netvitals._trouble import see
+from netvitals._help import hint
 from netvitals.capture.loss import LossFn, resolve_loss, takes_tensor
 from netvitals.capture.nested import main_output, mapped, tensors
 
@@ -59,7 +59,7 @@ class Task:
             if found is None:
                 raise TypeError(
                     f"no loss_fn was given, and the model's output, a {type(output).__name__}, holds no loss; "
-                    f"give loss_fn, or a batch with labels that the model takes {see('no-loss')}"
+                    f"give loss_fn, or a batch with labels that the model takes {hint('no-loss')}"
                 )
         else:
             found = self.loss_fn(main_output(output) if takes_tensor(self.loss_fn) else output, *self.targets)
@@ -67,7 +67,7 @@ class Task:
             what = (
                 f"a tensor of shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
             )
-            raise TypeError(f"the loss function must return one number as a tensor, got {what} {see('no-loss')}")
+            raise TypeError(f"the loss function must return one number as a tensor, got {what} {hint('no-loss')}")
         return found.reshape(())
 
     @property
@@ -84,7 +84,7 @@ class Task:
         if first is None:
             raise ValueError(
                 f"the batch has no input tensor with a batch dimension: give (x, y) with x of shape (B, …) "
-                f"{see('batch-empty')}"
+                f"{hint('batch-empty')}"
             )
         return int(first.shape[0])
 
@@ -139,7 +139,7 @@ def task_of(
             raise TypeError(
                 f"a batch with a loss function needs a target; this dict has {', '.join(map(str, inputs))}, none of "
                 f"{', '.join(TARGETS)}. Give (inputs, target), or leave loss_fn out if the model returns its own loss "
-                f"{see('no-loss')}"
+                f"{hint('no-loss')}"
             )
         del inputs[name]
         return Task(model=model, loss_fn=loss_fn, args=(), kwargs=inputs, targets=target)
@@ -150,7 +150,7 @@ def task_of(
     if loss_fn is not None:
         raise TypeError(
             f"with a loss function the batch must be a pair (x, y) or a dict with a target, got {_what(batch)} "
-            f"{see('no-loss')}"
+            f"{hint('no-loss')}"
         )
     x = batch[0] if isinstance(batch, tuple | list) and batch else batch
     return Task(model, None, *_arguments(model, x), ())

@@ -15,14 +15,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from netvitals.anatomy.atlas import Anatomy
+from netvitals.anatomy.anatomy import Anatomy
 from netvitals.capture.channels import ByChannel, Stacks, by_channel_rows, channel_view, widened
-from netvitals.capture.over_ranks import Growth, Kind, Over
+from netvitals.capture.reduce_over_ranks import Kind, RankScale, ReduceOverRanks
 from netvitals.capture.shards import Piece
 from netvitals.capture.site import Site
 
 if TYPE_CHECKING:
-    from netvitals.capture.reading import Recorder
+    from netvitals.capture.recorder import Recorder
 
 RELU = frozenset({"relu", "relu_", "ReLU"})
 
@@ -42,7 +42,7 @@ class Layout:
     samples: int  # examples in the batch
     positions: int  # tokens or pixels of one example
 
-    def grown(self, growth: Growth) -> Layout:
+    def grown(self, growth: RankScale) -> Layout:
         """The same of all ranks together, which have ``growth`` times the elements and channels of this one."""
         if growth == (1, 1):
             return self
@@ -296,12 +296,12 @@ class ParameterView:
     anatomy: Anatomy | None = None  # what the model is made of, where a pass was seen
     pieces: Mapping[str, Piece] = field(default_factory=dict)  # what a rank holds, where none holds everything
 
-    def over(self, kinds: Kind | tuple[Kind, ...], names: Sequence[str]) -> Over:
+    def over(self, kinds: Kind | tuple[Kind, ...], names: Sequence[str]) -> ReduceOverRanks:
         """How numbers ``kinds`` of the parameters ``names``, a row each, are pooled over ranks."""
         kinds = (kinds,) if isinstance(kinds, str) else kinds
         if not self.pieces:
-            return Over(("same",) * len(kinds))
-        return Over(kinds, pieces=True, shares=np.array([1 / self.pieces[n].holders for n in names]))
+            return ReduceOverRanks(("same",) * len(kinds))
+        return ReduceOverRanks(kinds, pieces=True, shares=np.array([1 / self.pieces[n].holders for n in names]))
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Of the whole tensor ``name``."""

@@ -10,8 +10,8 @@ from typing import Any, ClassVar, NamedTuple
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
-from netvitals._trouble import see
-from netvitals.capture.reading import Recorder
+from netvitals._help import hint
+from netvitals.capture.recorder import Recorder
 from netvitals.capture.views import (
     ActivationView,
     HeadsView,
@@ -78,13 +78,13 @@ class WatchContext:
         if self.probe is None:
             raise ValueError(
                 f"the vital sign {vital!r} looks at a fixed batch, and none was given: "
-                f"pass probe=(x, y, loss_fn) to watch {see('needs-probe')}"
+                f"pass probe=(x, y, loss_fn) to watch {hint('needs-probe')}"
             )
         x, y, loss_fn = self.probe
         if loss_fn is None:
             raise ValueError(
                 f"the vital sign {vital!r} needs a loss, and the probe has none: pass probe=(x, y, loss_fn) to watch "
-                f"{see('needs-probe')}"
+                f"{hint('needs-probe')}"
             )
         return loss_fn, (x, y)
 
@@ -100,7 +100,7 @@ class WatchContext:
             count = f"{len(self.optimizers)} were" if self.optimizers else "none was"
             raise ValueError(
                 f"the vital sign {vital!r} needs the optimizer's rule and learning rate, and {count} given: "
-                f"pass optimizer= to watch, one that moves the whole model {see('needs-probe')}"
+                f"pass optimizer= to watch, one that moves the whole model {hint('needs-probe')}"
             )
         return self.optimizers[0]
 

@@ -19,7 +19,7 @@ AGAIN = (
 
 
 @dataclass(frozen=True)
-class Check:
+class SelfCheck:
     """One thing that was tried: how it went, and what to do if it is broken."""
 
     name: str
@@ -41,9 +41,9 @@ class Bench:
     run: Any = None
 
 
-def self_check(tell: Callable[[str], None] = lambda name: None) -> list[Check]:
+def self_check(tell: Callable[[str], None] = lambda name: None) -> list[SelfCheck]:
     """Try every part that a first run needs; a part whose forerunner is broken is not tried."""
-    done: list[Check] = []
+    done: list[SelfCheck] = []
     # a thread may still close a file of the run when the folder goes
     with tempfile.TemporaryDirectory(prefix="netvitals-doctor-", ignore_cleanup_errors=True) as folder:
         bench = Bench(folder=Path(folder))
@@ -58,7 +58,7 @@ def self_check(tell: Callable[[str], None] = lambda name: None) -> list[Check]:
                 if os.environ.get("NETVITALS_DEBUG"):
                     raise
                 sentence, ok = f"{type(error).__name__}: {error}; {AGAIN}", False
-            done.append(Check(name, ok, round(time.perf_counter() - start, 2), sentence))
+            done.append(SelfCheck(name, ok, round(time.perf_counter() - start, 2), sentence))
             if not ok:
                 break
     return done

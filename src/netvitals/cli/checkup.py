@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from netvitals._trouble import see
+from netvitals._help import hint
 
 
 def register(app: typer.Typer) -> None:
@@ -77,7 +77,7 @@ def examined(target: str, *, curvature: bool, singular: bool, lr: float | None =
             )
         except (RuntimeError, IndexError) as error:  # what torch raises when model, batch and loss do not fit
             raise ValueError(
-                f"the model, loss_fn and batch of {target} do not work together: {error} {see('factory-failed')}"
+                f"the model, loss_fn and batch of {target} do not work together: {error} {hint('factory-failed')}"
             ) from error
 
 
@@ -94,11 +94,11 @@ def made(target: str) -> tuple[Any, Any, Any]:
     except ModuleNotFoundError as error:
         raise ValueError(
             f"there is no module {error.name!r} to import from {here}; run the command where "
-            f"`python -c 'import {module_name}'` works {see('factory-failed')}"
+            f"`python -c 'import {module_name}'` works {hint('factory-failed')}"
         ) from error
     except Exception as error:
         raise ValueError(
-            f"importing {module_name} failed: {type(error).__name__}: {error} {see('factory-failed')}"
+            f"importing {module_name} failed: {type(error).__name__}: {error} {hint('factory-failed')}"
         ) from error
     factory = getattr(module, name, None)
     if not callable(factory):
@@ -107,17 +107,17 @@ def made(target: str) -> tuple[Any, Any, Any]:
             for n, v in vars(module).items()
             if callable(v) and not n.startswith("_") and getattr(v, "__module__", "") == module_name
         ]
-        hint = f"; it has {', '.join(known[:8])}" if known else ""
-        raise ValueError(f"{module_name} has no function {name!r}{hint} {see('factory-failed')}")
+        names = f"; it has {', '.join(known[:8])}" if known else ""
+        raise ValueError(f"{module_name} has no function {name!r}{names} {hint('factory-failed')}")
     try:
         result = factory()
     except Exception as error:
-        raise ValueError(f"{target} raised {type(error).__name__}: {error} {see('factory-failed')}") from error
+        raise ValueError(f"{target} raised {type(error).__name__}: {error} {hint('factory-failed')}") from error
     if not isinstance(result, tuple | list) or len(result) != 3:
         given = f"{len(result)} values" if isinstance(result, tuple | list) else f"a {type(result).__name__}"
         raise ValueError(
             f"{target} must return three things, model, loss_fn and batch = (x, y); it returned {given} "
-            f"{see('factory-failed')}"
+            f"{hint('factory-failed')}"
         )
     return result[0], result[1], result[2]
 

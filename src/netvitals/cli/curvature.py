@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from netvitals._trouble import see
+from netvitals._help import hint
 
 
 def register(app: typer.Typer) -> None:
@@ -89,5 +89,5 @@ def measured(target: str, model: Any, loss_fn: Any, batch: Any, *, learning_rate
             )
         except (RuntimeError, IndexError) as error:  # what torch raises when model, batch and loss do not fit
             raise ValueError(
-                f"the model, loss_fn and batch of {target} do not work together: {error} {see('factory-failed')}"
+                f"the model, loss_fn and batch of {target} do not work together: {error} {hint('factory-failed')}"
             ) from error

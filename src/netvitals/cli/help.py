@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from netvitals._trouble import NOT_SEEN, TROUBLES
+from netvitals._help import NOT_SEEN, TROUBLES
 
 HEAD = """# Troubleshooting
 

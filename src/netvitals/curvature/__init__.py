@@ -1,8 +1,8 @@
 """The Hessian between layers: H = GN + T, exact and stochastic. If unsure, use ``report``.
 
-* Measure a model: ``interlayer`` (every pair of its layers), ``trace``, ``diagonal``, ``top_eigenvalues`` and
+* Measure a model: ``between_layers`` (every pair of its layers), ``trace``, ``diagonal``, ``top_eigenvalues`` and
   ``spectral_density`` (its parameters), ``activation_bend`` (where T comes from); ``plan`` says beforehand what
-  ``interlayer`` will cost.
+  ``between_layers`` will cost.
 * Say what it means: ``recommend``, ``bottlenecks``, ``dropped_blocks``, ``decay``,
   ``bandwidth``; pictures are drawn by ``netvitals.report.curvature_pictures``.
 * Build on it: ``operators`` (products with blocks or the whole matrix: Hessian, Gauss–Newton, Fisher), their
@@ -21,7 +21,7 @@ from netvitals.curvature.matrices.diagonals import Diagonal, diagonal
 from netvitals.curvature.matrices.influence import Influence, influence
 from netvitals.curvature.matrices.kronecker import Kronecker, kronecker
 from netvitals.curvature.matrices.solving import damped_inverse
-from netvitals.curvature.measure.between_layers import interlayer
+from netvitals.curvature.measure.between_layers import between_layers
 from netvitals.curvature.measure.cost import CostPlan, plan
 from netvitals.curvature.measure.density import SpectralDensity, spectral_density
 from netvitals.curvature.measure.jacobians import Bend, activation_bend, node_jacobians
@@ -34,7 +34,7 @@ __all__ = [
     "report",
     "CurvatureReport",
     # measure a model
-    "interlayer",
+    "between_layers",
     "InterlayerCurvature",
     "plan",
     "CostPlan",

@@ -1,7 +1,7 @@
 """Readings and laws turned into a diagnosis: causes with their consequences, dated, with what would refute them."""
 
-from netvitals.findings.curves import Curve, Table, is_pooled, table
 from netvitals.findings.diagnosis import RULES, Checked, Findings, activations_of, diagnose, open_run
+from netvitals.findings.series import Measurements, Series, is_pooled, table
 from netvitals.findings.status import STATES, Status
 from netvitals.runs import Evidence, Finding, Remedy
 
@@ -45,10 +45,10 @@ __all__ = [
     "Evidence",
     "Finding",
     "Findings",
-    "Curve",
+    "Series",
     "Remedy",
     "Status",
-    "Table",
+    "Measurements",
     "activations_of",
     "diagnose",
     "is_pooled",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from netvitals.findings.curves import Curve
+from netvitals.findings.series import Series
 
 LEAST, RECENT = 6, 1 / 3  # readings that a trend rests on at least, and the share of all that it does
 SURE = 2.0  # standard errors that a slope must differ from zero by
@@ -28,11 +28,11 @@ class LineCrossing:
         return f"near step {self.step:.0f} (between {self.low:.0f} and {late})"
 
 
-def crossing(series: Curve, level: float) -> LineCrossing | None:
+def crossing(series: Series, level: float) -> LineCrossing | None:
     r"""$t^* = t_{now} + (\ell - \bar y)/b$ at which ``series`` reaches ``level`` ℓ, with the slope $b$ of the last
     third; None if it moves the other way, or not surely, or would take longer than the run has lasted.
 
-    >>> rising = Curve("sparsity", "a", "hard", np.arange(12), 0.5 + 0.01 * np.arange(12))
+    >>> rising = Series("sparsity", "a", "hard", np.arange(12), 0.5 + 0.01 * np.arange(12))
     >>> print(crossing(rising, 0.7))
     near step 20 (between 20 and 20)
     """
@@ -65,7 +65,7 @@ def crossing(series: Curve, level: float) -> LineCrossing | None:
     )
 
 
-def turned(series: Curve) -> int | None:
+def turned(series: Series) -> int | None:
     """The step at which a ``series`` that began positive went below zero for good; None if it did not."""
     below = series.values < 0
     if len(series.values) < LEAST or not series.start > 0 or not below[-1]:

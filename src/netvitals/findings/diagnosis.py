@@ -7,18 +7,58 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from netvitals.findings import drift, forecasts, gates, practice, ranks, signal, sparsity
+from netvitals.findings import (
+    attention,
+    dead_directions,
+    dead_units,
+    depth,
+    drift,
+    forecasts,
+    gates,
+    gradients,
+    imbalance,
+    initialisation,
+    inputs,
+    loss,
+    loss_curve,
+    objective,
+    precision,
+    rank,
+    ranks,
+    sparsity,
+    spikes,
+    step_size,
+    training_loop,
+    updates,
+    variance,
+)
 from netvitals.findings.causes import diagnosed
-from netvitals.findings.curves import Table, table
 from netvitals.findings.record import of_advice
 from netvitals.findings.rules import Context, Rule, names
+from netvitals.findings.series import Measurements, table
 from netvitals.findings.status import Status, status_of_vitals
 from netvitals.runs import Finding, Run
 from netvitals.runs import open_run as open_file
 
 RULES: tuple[Rule, ...] = (
-    *practice.RULES,
-    *signal.RULES,
+    *loss.RULES,
+    *loss_curve.RULES,
+    *inputs.RULES,
+    *training_loop.RULES,
+    *objective.RULES,
+    *precision.RULES,
+    *initialisation.RULES,
+    *updates.RULES,
+    *step_size.RULES,
+    *dead_units.RULES,
+    *variance.RULES,
+    *depth.RULES,
+    *rank.RULES,
+    *spikes.RULES,
+    *imbalance.RULES,
+    *gradients.RULES,
+    *attention.RULES,
+    *dead_directions.RULES,
     *gates.RULES,
     *sparsity.RULES,
     *drift.RULES,
@@ -191,7 +231,7 @@ def diagnose(source: Any, *, activations: Mapping[str, Any] | None = None) -> Fi
     )
 
 
-def activations_of(readings: Table, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def activations_of(readings: Measurements, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """By site: what the caller says, else the spec of its module, else what the operation's name says, where the
     registry knows it.
 
@@ -202,7 +242,7 @@ def activations_of(readings: Table, given: Mapping[str, Any] | None = None) -> d
     Returns:
         An activation by the name of its site; sites whose activation is unknown are left out.
 
-    >>> readings = Table(series={}, meta={"sites": [{"name": "1", "kind": "activation", "op": "relu"}]})
+    >>> readings = Measurements(series={}, meta={"sites": [{"name": "1", "kind": "activation", "op": "relu"}]})
     >>> activations_of(readings)
     {'1': ReLU()}
     """

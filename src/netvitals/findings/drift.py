@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from netvitals.findings.curves import Curve, Table
 from netvitals.findings.rules import Context, called, hit, names, rule, together
+from netvitals.findings.series import Measurements, Series
 from netvitals.findings.statistics import line
 from netvitals.runs import Finding
 
@@ -89,7 +89,7 @@ def negative(context: Context) -> Iterator[Finding]:
         yield replace(f, evidence=f.evidence + ground)
 
 
-def law_holds(table: Table) -> bool:
+def law_holds(table: Measurements) -> bool:
     """Whether ⟨o, ∇ℓ⟩ at the output speaks for every layer: a chain of positively homogeneous activations, without
     norms, skips or attention on the way. In a pre-norm GPT its sign is right for half of the layers only.
     """
@@ -99,7 +99,7 @@ def law_holds(table: Table) -> bool:
     return not others and all(op in HOMOGENEOUS for op in ops)
 
 
-def _measured(table: Table) -> str:
+def _measured(table: Measurements) -> str:
     """What the layers' own gradients say, where the law of the whole chain does not hold."""
     pushes = [s for s in table.units("drift", "g_all") if len(s.finite) >= LEAST]
     if not pushes:
@@ -112,19 +112,19 @@ def _measured(table: Table) -> str:
     )
 
 
-def _sinks(curve: Curve) -> bool:
+def _sinks(curve: Series) -> bool:
     """Whether the series surely falls, or ended surely below where it began."""
     trend = line(curve.steps, curve.values) if len(curve.finite) == len(curve.values) else None
     return trend is None or len(curve.values) < 4 or trend.t < -SURE or trend.stderr == 0
 
 
-def _surely(table: Table, curve: Curve) -> bool:
+def _surely(table: Measurements, curve: Series) -> bool:
     """Whether a tensor's mean has moved by more than its own error, and was looked at often enough to say so."""
     t = table.get("drift", curve.site, "drift_t")
     return len(curve.finite) >= LEAST and (t is None or t.end < -SURE)
 
 
-def _gain(table: Table, parameter: str) -> bool:
+def _gain(table: Measurements, parameter: str) -> bool:
     """Whether a weight is the gain of a norm: it begins as a constant, so its drift has no spread to be measured by."""
     owner = parameter.rpartition(".")[0]
     kinds = {str(s.get("kind")) for s in table.meta.get("sites", ()) if owner in (s.get("name"), s.get("module"))}
@@ -132,13 +132,13 @@ def _gain(table: Table, parameter: str) -> bool:
     return "norm" in kinds or (mean is not None and std is not None and std.start < 0.5 * abs(mean.start))
 
 
-def output_push(table: Table) -> Curve | None:
+def output_push(table: Measurements) -> Series | None:
     """⟨o, ∇ℓ⟩ at the model's output."""
     known = {str(s.get("name")) for s in table.meta.get("sites", ()) if s.get("kind") == "output"} or {"output"}
     return next((s for s in table.at("drift", "euler") if s.site in known), None)
 
 
-def _outlook(push: Curve | None) -> str:
+def _outlook(push: Series | None) -> str:
     if push is None:
         return "⟨o, ∇ℓ⟩ was not measured, so nothing can be said about whether it goes on."
     recent = push.finite[-max(3, len(push.finite) // 3) :]

@@ -17,9 +17,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from netvitals.findings.crossings import LEAST, SURE, crossing, turned
-from netvitals.findings.curves import Curve, Table
 from netvitals.findings.drift import output_push
 from netvitals.findings.rules import Context, Hit, hit, names, percent, rule, together
+from netvitals.findings.series import Measurements, Series
 from netvitals.findings.sparsity import costly_level, danger_level
 from netvitals.forecasts.forecast import Forecast
 from netvitals.runs import Evidence, Finding
@@ -27,7 +27,7 @@ from netvitals.runs import Evidence, Finding
 MEDIAN, BACK = 9, 1.5  # losses whose median is compared with the lowest before; how near it has to come again
 LOST = 0.05  # share of the way back to guessing that is no danger
 SHUTS = 0.05  # fall of a gate density that is worth a word
-REHEARSED = "A copy of model and optimizer was trained ahead at the learning rates that are planned."
+LOOKAHEAD = "A copy of model and optimizer was trained ahead at the learning rates that are planned."
 CLIMBS = "A loss that climbs from its lowest while the learning rate does not fall rarely comes back."
 BASIS = {"saddle": "looks at a fixed batch", "loss alone": "the loss and its slope alone"}  # of a plateau's end
 SUNK = 0.05  # standard deviations that pre-activations must have sunk for drift to be worth a word
@@ -51,10 +51,10 @@ def _open(context: Context, prefix: str) -> list[Forecast]:
 
 def _tried(f: Forecast, steps: Sequence[int]) -> bool:
     """Whether a copy told it, and its day has not come: then the past of the run says nothing better."""
-    return f.method == "rehearsal" and not f.is_event and bool(steps) and f.for_step >= steps[-1]
+    return f.method == "look-ahead" and not f.is_event and bool(steps) and f.for_step >= steps[-1]
 
 
-def _ground(f: Forecast, series: Curve | None) -> tuple[Evidence, ...]:
+def _ground(f: Forecast, series: Series | None) -> tuple[Evidence, ...]:
     return () if series is None else (series.evidence(change=True),)
 
 
@@ -67,8 +67,8 @@ def _odds(f: Forecast) -> str:
 def danger(context: Context) -> Iterator[Finding]:
     """A run that is about to be lost."""
     for f in _open(context, "loss/lost"):
-        tried = f.method == "rehearsal"
-        if not tried and _came_back(context.table, f.made_at):  # a rehearsal takes its calls back itself
+        tried = f.method == "look-ahead"
+        if not tried and _came_back(context.table, f.made_at):  # a look-ahead takes its calls back itself
             continue
         signs = "; ".join(f"{name}: {text}" for name, text in f.conditions.items())
         yield Finding(
@@ -76,7 +76,7 @@ def danger(context: Context) -> Iterator[Finding]:
             "",
             f"{'A copy was lost' if tried else 'The loss is running away'}: the run will be lost near {_odds(f)} "
             f"(called at step {f.made_at}).",
-            why=f"{REHEARSED if tried else CLIMBS} {signs}.",
+            why=f"{LOOKAHEAD if tried else CLIMBS} {signs}.",
             advice="Lower the learning rate now, by a factor of three or more, or go back to a checkpoint before the "
             "climb; clip the gradient norm if single batches set it off.",
             evidence=_ground(f, context.table.loss),
@@ -84,7 +84,7 @@ def danger(context: Context) -> Iterator[Finding]:
         )
 
 
-def _came_back(table: Table, since: int) -> bool:
+def _came_back(table: Measurements, since: int) -> bool:
     """Whether the loss (the median of nine) is again where it was before danger was called, or never went back a
     twentieth of the way to guessing: the loss of a converged run is small, and moves by factors."""
     loss = table.loss
@@ -104,8 +104,8 @@ def plateau_end(context: Context) -> Iterator[Finding]:
     for f in _open(context, "plateau/"):
         event = "leave this plateau" if f.quantity == "plateau/leaves" else "have fallen by half"
         why = f"Its slope grows as it does on the way out of a saddle (from {BASIS.get(f.method, f.method)}"
-        if f.conditions.get("law") == "rehearsal":
-            why = "A copy that was carried on out of the saddle left it then (rehearsed"
+        if f.conditions.get("law") == "look-ahead":
+            why = "A copy that was carried on out of the saddle left it then (looked ahead"
         yield Finding(
             "info",
             "",
@@ -136,8 +136,8 @@ def gates_ahead(context: Context) -> Iterator[Finding]:
             f"{percent(when[worst.site].value)} at step {when[worst.site].for_step} (80 % interval "
             f"{percent(when[worst.site].interval80[0])} to {percent(when[worst.site].interval80[1])})."
         ),
-        why=REHEARSED
-        if any(f.method == "rehearsal" for f in when.values())
+        why=LOOKAHEAD
+        if any(f.method == "look-ahead" for f in when.values())
         else "The trend of the density in learning-rate time, relaxing with the decay that is left, and its channels' "
         "law agree on it.",
         advice="If these layers should go on learning: less weight decay on the norm before them, or an activation "
@@ -182,7 +182,7 @@ def forecast(context: Context) -> Iterator[Finding]:
     yield from _cliff(table, push)
 
 
-def _reversal(table: Table, push: Curve) -> Iterator[Finding]:
+def _reversal(table: Measurements, push: Series) -> Iterator[Finding]:
     """Told only where something has sunk: a push that turns round with nothing moved is how learning goes."""
     sunk = [s for s in table.at("preactivations", "preact_drift") if s.start - s.end > SUNK and len(s.finite) >= LEAST]
     if not sunk:
@@ -211,7 +211,7 @@ def _reversal(table: Table, push: Curve) -> Iterator[Finding]:
     yield Finding("info", worst.site, what, why=law, advice=advice, evidence=evidence, sites=sites)
 
 
-def _cliff(table: Table, push: Curve | None) -> Iterator[Finding]:
+def _cliff(table: Measurements, push: Series | None) -> Iterator[Finding]:
     hits, when = [], {}
     levels = {}
     for s in table.at("sparsity", "hard"):
@@ -240,10 +240,10 @@ def _cliff(table: Table, push: Curve | None) -> Iterator[Finding]:
     )
 
 
-def push_sign(push: Curve) -> int:
+def push_sign(push: Series) -> int:
     """+1 or −1 where the mean of the last third of the readings differs from zero by two standard errors, else 0.
 
-    >>> push_sign(Curve("drift", "o", "euler", np.arange(9), np.array([1.0] * 6 + [0.001, -0.002, 0.003])))
+    >>> push_sign(Series("drift", "o", "euler", np.arange(9), np.array([1.0] * 6 + [0.001, -0.002, 0.003])))
     0
     """
     recent = push.finite[-max(3, len(push.finite) // 3) :]

@@ -8,8 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from netvitals.findings.curves import Curve, Table
 from netvitals.findings.rules import Context, Hit, called, percent, rule, together
+from netvitals.findings.series import Measurements, Series
 from netvitals.runs import Evidence, Finding, Severity
 
 if TYPE_CHECKING:
@@ -23,12 +23,12 @@ SHRINKING = 0.90  # σ fell to at most this share of its start
 CHANGE = 0.03  # a forecast change smaller than this is not worth a word
 
 
-def theta_of(table: Table) -> str:
+def theta_of(table: Measurements) -> str:
     """The density metric to judge by: the smallest threshold that was recorded."""
     return next(iter(densities(table)), "density@0.01")
 
 
-def densities(table: Table) -> list[str]:
+def densities(table: Measurements) -> list[str]:
     """The density metrics that were recorded, the smallest threshold first."""
     found = {m for v, _, m in table.series if v == "gates" and m.startswith("density@") and ":" not in m}
     return sorted(found, key=lambda m: float(m.split("@")[1]))
@@ -96,7 +96,7 @@ def _noted(hit: Hit) -> str:
     )
 
 
-def _outlook(table: Table, sigma: Curve, metrics: Iterable[str], f: Any) -> tuple[GateForecast, int] | None:
+def _outlook(table: Measurements, sigma: Series, metrics: Iterable[str], f: Any) -> tuple[GateForecast, int] | None:
     """The forecast for one site at the threshold where it changes most, and in how many steps σ is halved at the
     present pace; None where σ does not shrink, the activation is not known, or at no threshold the law explains the
     present and the outcome is the same with and without the mean's own movement."""

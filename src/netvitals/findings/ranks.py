@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from netvitals.findings.curves import Curve, Table
 from netvitals.findings.rules import Context, rule
+from netvitals.findings.series import Measurements, Series
 from netvitals.runs import Finding, Severity
 
 # Null: the gradient of b examples drawn alike is a mean of b vectors; for its length to be k times the median, one of
@@ -42,7 +42,7 @@ def outliers(context: Context) -> Iterator[Finding]:
 
 
 def _finding(
-    table: Table, severity: Severity, steps: list[int], ratio: Curve, rank: Curve, batch: Curve, how: str
+    table: Measurements, severity: Severity, steps: list[int], ratio: Series, rank: Series, batch: Series, how: str
 ) -> Finding:
     at = np.isin(rank.steps, steps)
     ranks, batches = rank.values[at].astype(int), batch.values[at].astype(int)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from netvitals.findings.curves import Curve, Table
+from netvitals.findings.series import Measurements, Series
 from netvitals.findings.statistics import confidence, last_stretch
 from netvitals.runs import SEVERITIES, Evidence, Finding, Remedy, Severity
 
@@ -19,7 +19,7 @@ NAMED = 4  # so many layers are named one by one; more are given as a range
 class Context:
     """What a rule may ask: the readings, and the activation function at each site, where it is known."""
 
-    table: Table
+    table: Measurements
     activations: dict[str, Any]
 
 
@@ -40,11 +40,11 @@ class Rule:
     refuted_by: str = ""  # what would prove a finding of it wrong
     also: tuple[str, ...] = ()  # other vital signs whose readings it judges
 
-    def series(self, table: Table) -> int:
+    def series(self, table: Measurements) -> int:
         """How many series there are to look at."""
         return sum(len(s.values) >= self.least for s in self.needs_in(table))
 
-    def needs_in(self, table: Table) -> list[Curve]:
+    def needs_in(self, table: Measurements) -> list[Series]:
         """The series of what it needs, however short."""
         return [
             s
@@ -117,7 +117,7 @@ class Hit:
 
 
 def hit(
-    curve: Curve,
+    curve: Series,
     severity: Severity,
     size: float,
     *,
@@ -131,7 +131,7 @@ def hit(
     return found if beyond is None else crossed(found, curve, beyond, above)
 
 
-def crossed(found: Hit, curve: Curve, threshold: float, above: bool = True) -> Hit:
+def crossed(found: Hit, curve: Series, threshold: float, above: bool = True) -> Hit:
     """The same hit with since when, until when and how sure, from where its series is beyond a threshold."""
     with np.errstate(invalid="ignore"):
         seen = curve.values > threshold if above else curve.values < threshold

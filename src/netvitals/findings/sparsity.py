@@ -14,8 +14,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from netvitals.findings.curves import Curve
 from netvitals.findings.rules import Context, called, hit, percent, rule, together
+from netvitals.findings.series import Series
 from netvitals.runs import Finding, Severity
 
 CLIFF = 0.70  # short runs lose beyond it
@@ -87,14 +87,14 @@ def cliff(context: Context) -> Iterator[Finding]:
     )
 
 
-def danger_level(loss: Curve | None, sparsity: Curve) -> tuple[float, bool]:
+def danger_level(loss: Series | None, sparsity: Series) -> tuple[float, bool]:
     """The sparsity that is too much for this run, and whether the run itself has shown it.
 
     >>> t = np.arange(200)
-    >>> falling = Curve("training", "model", "loss", t, np.exp(-t / 100))
-    >>> danger_level(falling, Curve("sparsity", "act", "hard", t, np.linspace(0.5, 0.9, 200)))
+    >>> falling = Series("training", "model", "loss", t, np.exp(-t / 100))
+    >>> danger_level(falling, Series("sparsity", "act", "hard", t, np.linspace(0.5, 0.9, 200)))
     (inf, False)
-    >>> danger_level(None, Curve("sparsity", "act", "hard", t, np.linspace(0.5, 0.9, 200)))
+    >>> danger_level(None, Series("sparsity", "act", "hard", t, np.linspace(0.5, 0.9, 200)))
     (0.7, False)
     """
     if loss is None:
@@ -111,7 +111,7 @@ def danger_level(loss: Curve | None, sparsity: Curve) -> tuple[float, bool]:
     return (math.inf if gained > 0 and then - smooth[-1] > STANDS * gained else CLIFF), False
 
 
-def costly_level(loss: Curve, sparsity: Curve) -> float:
+def costly_level(loss: Series, sparsity: Series) -> float:
     """The sparsity at which this very run began to lose: that of the step from which the loss rose by a tenth and more
     of what it had gained, while sparsity rose by three points and more; NaN where it never did.
     """

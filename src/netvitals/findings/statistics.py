@@ -66,7 +66,7 @@ def confidence(values: np.ndarray, threshold: float, *, above: bool = True, log:
     return float(np.clip(stats.t.cdf(distance / error, len(v) - 1), LEAST, MOST))
 
 
-class Line(NamedTuple):
+class LineFit(NamedTuple):
     """A straight line through readings: its slope a step, the error of that, and how far it goes from end to end."""
 
     slope: float
@@ -75,7 +75,7 @@ class Line(NamedTuple):
     t: float
 
 
-def line(steps: np.ndarray, values: np.ndarray) -> Line:
+def line(steps: np.ndarray, values: np.ndarray) -> LineFit:
     r"""Least squares, with the error of the slope widened by the first autocorrelation $\rho$ of what is left:
     $\sqrt{(1+\rho)/(1-\rho)}$.
 
@@ -85,7 +85,7 @@ def line(steps: np.ndarray, values: np.ndarray) -> Line:
     """
     x, y = np.asarray(steps, float), np.asarray(values, float)
     if len(x) < 4 or np.ptp(x) == 0:
-        return Line(0.0, math.inf, 0.0, 0.0)
+        return LineFit(0.0, math.inf, 0.0, 0.0)
     d = x - x.mean()
     spread = float((d * d).sum())
     slope = float((d * (y - y.mean())).sum() / spread)
@@ -94,7 +94,7 @@ def line(steps: np.ndarray, values: np.ndarray) -> Line:
     rho = float(np.clip((rest[1:] * rest[:-1]).sum() / power, 0.0, 0.95)) if power else 0.0
     stderr = math.sqrt(power / (len(x) - 2) / spread * (1 + rho) / (1 - rho))
     t = slope / stderr if stderr else math.copysign(math.inf, slope) if slope else 0.0
-    return Line(slope, stderr, slope * float(np.ptp(x)), t)
+    return LineFit(slope, stderr, slope * float(np.ptp(x)), t)
 
 
 def noise(values: np.ndarray) -> float:

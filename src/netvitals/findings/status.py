@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from netvitals.findings.curves import Table
+from netvitals.findings.series import Measurements
 from netvitals.runs import SEVERITIES, Finding
 
 State = Literal["critical", "warning", "note", "good", "not asked", "stale", "not finite"]
@@ -45,7 +45,7 @@ class Status:
 
 
 def status_of_vitals(
-    readings: Table, findings: Iterable[Finding], checked: Sequence[Any], rules: Sequence[Any]
+    readings: Measurements, findings: Iterable[Finding], checked: Sequence[Any], rules: Sequence[Any]
 ) -> dict[str, Status]:
     """The status of every vital sign that has readings."""
     found = list(findings)
@@ -54,7 +54,7 @@ def status_of_vitals(
     return {vital: _status(vital, readings, found, asked, rules) for vital in vitals}
 
 
-def _status(vital: str, readings: Table, found: list[Finding], asked: set[str], rules: Sequence[Any]) -> Status:
+def _status(vital: str, readings: Measurements, found: list[Finding], asked: set[str], rules: Sequence[Any]) -> Status:
     """As grave as the gravest finding on its card or from its readings."""
     mine = [s for s in readings.series.values() if s.vital == vital]
     broken = [s for s in mine if len(s.values) and not np.isfinite(s.values[-1]) and np.isfinite(s.values).any()]
@@ -88,7 +88,7 @@ def _status(vital: str, readings: Table, found: list[Finding], asked: set[str], 
     return Status("not asked", "no rule judges it")
 
 
-def _lost(readings: Table) -> int | None:
+def _lost(readings: Measurements) -> int | None:
     """The step from which the loss is not finite to the end."""
     loss = readings.loss
     if loss is None or not len(loss.values) or np.isfinite(loss.values[-1]):

@@ -1,31 +1,31 @@
 """Forecasts: dated, with odds, stored when made and scored in public when their day comes.
 
-**If unsure, use** :func:`ledger` on a run: what was forecast, what came of it, which methods are worth listening to.
+**If unsure, use** :func:`forecast_log` on a run: what was forecast, what came of it, which methods are worth listening to.
 
 * :class:`Forecast`: one number with a date, two intervals, the conditions it rests on, or the reason why there is none;
 * :class:`Forecaster`: makes them while a run trains (a watch has one), from looks and losses;
 * :func:`score`, :func:`by_method`: what came, against forecasts without a law;
-* :func:`ledger`: all of a stored run, scored from its readings;
-* :func:`rehearse`: will this run be lost? A copy trains ahead; :class:`RehearsalPlan` has a watch do so.
+* :func:`forecast_log`: all of a stored run, scored from its readings;
+* :func:`look_ahead`: will this run be lost? A copy trains ahead; :class:`Lookahead` has a watch do so.
 """
 
+from netvitals.forecasts.divergence_lookahead import Lookahead
 from netvitals.forecasts.forecast import Forecast
 from netvitals.forecasts.forecaster import Forecaster
-from netvitals.forecasts.ledger import Ledger, ledger
-from netvitals.forecasts.rehearsal import Rehearsal, rehearse
-from netvitals.forecasts.rehearsed_danger import RehearsalPlan
+from netvitals.forecasts.log import ForecastLog, forecast_log
+from netvitals.forecasts.lookahead import LookaheadRun, look_ahead
 from netvitals.forecasts.scoring import MethodScore, Score, by_method, score
 
 __all__ = [
     "Forecast",
     "Forecaster",
-    "Ledger",
+    "ForecastLog",
     "MethodScore",
-    "Rehearsal",
-    "RehearsalPlan",
+    "LookaheadRun",
+    "Lookahead",
     "Score",
     "by_method",
-    "ledger",
-    "rehearse",
+    "forecast_log",
+    "look_ahead",
     "score",
 ]

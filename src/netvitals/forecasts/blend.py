@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from netvitals.forecasts.tracks import Tracks, effective, line
+from netvitals.forecasts.series_history import SeriesHistory, effective, line
 
 QUARTER, HALF = 4, 2  # parts of the looks that lines and steps are taken from
 FADING = 2.0  # a slope per step fades by this over the age of the run
@@ -82,18 +82,18 @@ UNCHANGED: Mapping[str, Row] = {
 WEIGHTS: Mapping[str, Mapping[str, Row]] = {**FITTED, "stream": LINES}
 
 
-class Blend:
+class BlendedForecast:
     """Forecasts of one metric from its last look, for as many days as are asked.
 
-    >>> tracks = Tracks(["a"])
+    >>> tracks = SeriesHistory(["a"])
     >>> for t in range(12):
     ...     tracks.add(10 * t, t, [0.5 - 0.02 * t])
-    >>> falls, unit = Blend("sparsity", tracks).at("25 %", 137, 2.5)
+    >>> falls, unit = BlendedForecast("sparsity", tracks).at("25 %", 137, 2.5)
     >>> bool(falls[0] < tracks.last[0]), bool(unit[0] > 0)
     (True, True)
     """
 
-    def __init__(self, vital: str, tracks: Tracks) -> None:
+    def __init__(self, vital: str, tracks: SeriesHistory) -> None:
         self.tracks, self.rows = tracks, WEIGHTS.get(vital, UNCHANGED)
         self._share = {"gates": lambda v: v, "sparsity": lambda v: 1 - v}.get(vital)
         self._values = values = np.array(tracks.values)

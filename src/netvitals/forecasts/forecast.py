@@ -9,7 +9,7 @@ from typing import Any
 
 Interval = tuple[float, float]
 NOTHING: Interval = (math.nan, math.nan)
-REHEARSED = " by rehearsal"
+LOOKAHEAD = " by look-ahead"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,7 @@ class Forecast:
         value: the number; for an event the step. NaN where it is refused.
         interval50: holds the truth half of the time.
         interval80: holds it four times in five.
-        method: a law by its name, ``relaxation``, ``statistics``, ``lines``, ``rehearsal``, ``unchanged``.
+        method: a law by its name, ``relaxation``, ``statistics``, ``lines``, ``look-ahead``, ``unchanged``.
         horizon: the kind of date: ``10 %`` … ``100 %`` of what has passed, ``end``, or ``event``.
         conditions: what the law takes for granted, and what was found of it on this network.
         refused: why there is none, in words; empty where there is one.
@@ -59,7 +59,7 @@ class Forecast:
     @property
     def judged_as(self) -> str:
         """The quantity; what a copy told of it is judged by itself."""
-        return self.quantity + REHEARSED * (self.method == "rehearsal")
+        return self.quantity + LOOKAHEAD * (self.method == "look-ahead")
 
     def __str__(self) -> str:
         if self.refused:

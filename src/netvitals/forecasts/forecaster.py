@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from netvitals.capture import StepColumns
-from netvitals.forecasts.blend import Blend, climb_of, half_widths, own_width, unknown_rate
-from netvitals.forecasts.danger import MEAN, Danger
+from netvitals.forecasts.blend import BlendedForecast, climb_of, half_widths, own_width, unknown_rate
+from netvitals.forecasts.divergence import MEAN, Danger
 from netvitals.forecasts.forecast import Forecast, refusal
 from netvitals.forecasts.gate_paths import GatePaths, turning
 from netvitals.forecasts.plateaus import LAYOUTS, PlateauWatch
 from netvitals.forecasts.scoring import MethodScore, Score, Tally, score
-from netvitals.forecasts.tracks import LEAST, Tracks, followed, short
+from netvitals.forecasts.series_history import LEAST, SeriesHistory, followed, short
 from netvitals.optim.schedules import RatePlan
 
 AGAIN = 1.25  # forecasts are made when the run has grown by this factor since the last ones
@@ -54,7 +54,7 @@ class Forecaster:
         self.danger = Danger()
         self.plateaus = PlateauWatch()
         self._activations, self._plan_of = activations, plan_of
-        self.tracks: dict[tuple[str, str], Tracks] = {}  # what is followed, by vital sign and metric
+        self.tracks: dict[tuple[str, str], SeriesHistory] = {}  # what is followed, by vital sign and metric
         self.asked = -1  # the last look on which values were forecast
         self._gates: GatePaths | None = None
         self._plan: RatePlan | None = None
@@ -147,7 +147,7 @@ class Forecaster:
         if tracks is None:
             kind = followed(*key)
             assert kind is not None
-            tracks = self.tracks[key] = Tracks(list(values)[:SITES], kind.low, kind.high)
+            tracks = self.tracks[key] = SeriesHistory(list(values)[:SITES], kind.low, kind.high)
             if key[0] == "gates" and self._gates is None:
                 self._gates = GatePaths(float(key[1].partition("@")[2]))
         tracks.add(step, self._tau, [values.get(s, math.nan) for s in tracks.sites])
@@ -185,7 +185,7 @@ class Forecaster:
 
     # ---------------------------------------------------------------- what it says
 
-    def _forecast(self, key: tuple[str, str], tracks: Tracks) -> list[Forecast]:
+    def _forecast(self, key: tuple[str, str], tracks: SeriesHistory) -> list[Forecast]:
         if len(tracks) < LEAST or np.ptp(np.array(tracks.values), axis=0).max(initial=0.0) == 0:
             return []
         step, kind = tracks.steps[-1], followed(*key)
@@ -195,7 +195,7 @@ class Forecaster:
         decay = 0.0 if self._plan is None else float(self._plan.decay[0])
         rests = {name: self.rest(step, day) for name, day in days.items()}
         law = self._law(key, tracks, days, rests, decay)
-        verdicts, blend = self._verdicts(quantity), Blend(key[0], tracks)
+        verdicts, blend = self._verdicts(quantity), BlendedForecast(key[0], tracks)
         ahead = None if self._plan is None else self._plan.lr[:, 0]
         wider = self.wider(quantity)
         out = []
@@ -266,7 +266,12 @@ class Forecaster:
         return float(day - step) if self._plan is None else float(self._plan.rates(step, day)[0])
 
     def _law(
-        self, key: tuple[str, str], tracks: Tracks, days: Mapping[str, float], rests: Mapping[str, float], decay: float
+        self,
+        key: tuple[str, str],
+        tracks: SeriesHistory,
+        days: Mapping[str, float],
+        rests: Mapping[str, float],
+        decay: float,
     ) -> dict[str, tuple[dict[str, float], Mapping[str, str]]]:
         """By site: what the channels' law adds on each day, and where it turns round."""
         if key[0] != "gates" or self._gates is None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from netvitals.capture import StepColumns
 from netvitals.forecasts.forecast import Forecast, refusal
-from netvitals.forecasts.tracks import KEPT, thin
+from netvitals.forecasts.series_history import KEPT, thin
 from netvitals.optim.schedules import RatePlan
 from netvitals.saddle.measure.forecasting import EscapeForecast
 from netvitals.saddle.measure.growth import measure_growth, rate_left

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from netvitals._trouble import see
+from netvitals._help import hint
 
 Target = Callable[[int, dict[str, float], list[str]], None]  # (step, numbers, findings)
 
@@ -63,7 +63,7 @@ def _wandb(log: Any) -> Target:
     def send(step: int, numbers: dict[str, float], findings: list[str]) -> None:
         run = getattr(log, "run", None) if getattr(log, "__name__", "") == "wandb" else log
         if run is None:
-            raise ValueError(f"wandb has no open run; call wandb.init before training {see('tracker-not-open')}")
+            raise ValueError(f"wandb has no open run; call wandb.init before training {hint('tracker-not-open')}")
         if state["run"] is not run:
             run.define_metric(STEP)
             run.define_metric("netvitals/*", step_metric=STEP)
@@ -99,7 +99,7 @@ def _mlflow(module: Any) -> Target:
         nonlocal count
         if module.active_run() is None:  # it would begin one of its own
             raise ValueError(
-                f"MLflow has no active run; call mlflow.start_run before training {see('tracker-not-open')}"
+                f"MLflow has no active run; call mlflow.start_run before training {hint('tracker-not-open')}"
             )
         module.log_metrics(allowed(numbers), step=step)
         for text in findings:

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from netvitals.anatomy import Anatomy, Heads, Projection
-from netvitals.anatomy.parts import ParameterPart
+from netvitals.anatomy.ir import ParameterPart
 from netvitals.optim.blocks import GaugeBlock
 from netvitals.optim.gauges import Gauge, Rescale
 from netvitals.optim.invariance import Invariant

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from netvitals.capture import ArrayReading
+from netvitals.capture import ArrayMeasurement
 
 CURVE = 256  # points of a per-channel curve
 GRID = 64  # rows and columns of a drawn matrix
 
 
-def drawn(array: ArrayReading) -> dict[str, Any]:
+def drawn(array: ArrayMeasurement) -> dict[str, Any]:
     """An array as the page draws it: a vector sorted into a curve, a matrix averaged into at most 64 × 64 cells."""
     value = np.abs(array.value) if np.iscomplexobj(array.value) else np.asarray(array.value, dtype=np.float64)
     note = f"{value.size} values, sorted" if value.ndim < 2 else "×".join(map(str, value.shape))

@@ -4,31 +4,31 @@ from __future__ import annotations
 
 from typing import Any
 
-from netvitals.findings import Table
-from netvitals.forecasts import Forecast, Ledger
-from netvitals.forecasts.ledger import scored
+from netvitals.findings import Measurements
+from netvitals.forecasts import Forecast, ForecastLog
+from netvitals.forecasts.log import scored
 
 ROWS = 60  # open forecasts shown
 EVENTS = {"loss/lost": "lost", "plateau/leaves": "leaves this plateau"}
 
 
-def forecast_panel(readings: Table) -> dict[str, Any] | None:
+def forecast_panel(readings: Measurements) -> dict[str, Any] | None:
     """What the page says of forecasts, as plain values."""
     made = [Forecast.from_dict(record) for record in readings.meta.get("forecasts") or ()]
     if not made:
         return None
     series = {key: (curve.steps, curve.values) for key, curve in readings.series.items()}
     last = max((int(c.steps[-1]) for c in readings.series.values() if len(c.steps)), default=-1)
-    book = Ledger(forecasts=tuple(made), scores=tuple(scored(made, series, last)), last_step=last)
+    book = ForecastLog(forecasts=tuple(made), scores=tuple(scored(made, series, last)), last_step=last)
     methods = [str(m) for m in book.methods()]
     methods += [f"last refusal: {book.refused[-1]}"] if book.refused else []
     return {"rows": _rows(book), "methods": methods, "ahead": _ahead(book)}
 
 
-def _rows(book: Ledger) -> list[list[str]]:
-    """Open forecasts: events first, then the last day of each quantity and site, by rehearsal where there was one."""
+def _rows(book: ForecastLog) -> list[list[str]]:
+    """Open forecasts: events first, then the last day of each quantity and site, by look-ahead where there was one."""
     furthest: dict[tuple[str, str], Forecast] = {}
-    for f in sorted(book.open, key=lambda f: (f.method == "rehearsal", f.for_step)):
+    for f in sorted(book.open, key=lambda f: (f.method == "look-ahead", f.for_step)):
         furthest[f.quantity, f.site] = f
     ordered = sorted(furthest.values(), key=lambda f: (not f.is_event, f.quantity))
     return [
@@ -44,7 +44,7 @@ def _rows(book: Ledger) -> list[list[str]]:
     ]
 
 
-def _ahead(book: Ledger) -> dict[str, Any] | None:
+def _ahead(book: ForecastLog) -> dict[str, Any] | None:
     """The event that is drawn on the loss curve as a band with its date."""
     events = [f for f in book.open if f.is_event]
     if not events:

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from netvitals.capture import ArrayReading
-from netvitals.findings import Table, activations_of
+from netvitals.capture import ArrayMeasurement
+from netvitals.findings import Measurements, activations_of
 from netvitals.report.plot import Plot, Series
 from netvitals.runs import Run
 
@@ -27,7 +27,7 @@ class Picture(NamedTuple):
     plot: Plot
 
 
-def gate_pictures(readings: Table, source: Any = None) -> list[Picture]:
+def gate_pictures(readings: Measurements, source: Any = None) -> list[Picture]:
     """The pictures that the readings allow: both for a run on disk, the first for anything with arrays by channel."""
     known = activations_of(readings)
     follows = {str(s.get("name")): KINDS.get(str(s.get("follows")), OTHER) for s in readings.meta.get("sites", ())}
@@ -48,7 +48,7 @@ def gate_pictures(readings: Table, source: Any = None) -> list[Picture]:
     return out
 
 
-def _law(readings: Table, known: Mapping[str, Any], follows: Mapping[str, str], theta: float) -> Picture | None:
+def _law(readings: Measurements, known: Mapping[str, Any], follows: Mapping[str, str], theta: float) -> Picture | None:
     from netvitals.gates.prediction import predict
 
     points: dict[str, list[np.ndarray]] = {}
@@ -74,7 +74,11 @@ def _law(readings: Table, known: Mapping[str, Any], follows: Mapping[str, str], 
 
 
 def _margins(
-    readings: Table, first: Iterable[ArrayReading], known: Mapping[str, Any], follows: Mapping[str, str], theta: float
+    readings: Measurements,
+    first: Iterable[ArrayMeasurement],
+    known: Mapping[str, Any],
+    follows: Mapping[str, str],
+    theta: float,
 ) -> Picture | None:
     from netvitals.gates.prediction import margins
 

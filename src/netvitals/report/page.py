@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from netvitals.findings import Findings, Table, diagnose, table
+from netvitals.findings import Findings, Measurements, diagnose, table
 from netvitals.report import words
 from netvitals.report.arrays import drawn
-from netvitals.report.live import answers
-from netvitals.report.live.numbers import Numbers
-from netvitals.report.shell import render_html, write_html
+from netvitals.report.live import api
+from netvitals.report.live.series import Numbers
+from netvitals.report.page_shell import render_html, write_html
 from netvitals.runs import Run
 
 CELLS = 600_000  # numbers embedded in one page at most (about 3 MB)
@@ -87,7 +87,7 @@ def report_model(source: Any, *, title: str | None = None, findings: Findings | 
     numbers = Numbers(readings, columns)
     kind = "run" if len(readings.steps) > 1 else "checkup"
     name = title or (source.name if isinstance(source, Run) else _title(readings, kind))
-    head = answers.head(numbers, judged, title=name, status=status, original=source)
+    head = api.head(numbers, judged, title=name, status=status, original=source)
     return ReportModel(
         title=name,
         head=head,
@@ -97,7 +97,7 @@ def report_model(source: Any, *, title: str | None = None, findings: Findings | 
     )
 
 
-def _title(readings: Table, kind: str) -> str:
+def _title(readings: Measurements, kind: str) -> str:
     model = readings.meta.get("model")
     return f"{kind.capitalize()} of {model}" if isinstance(model, str) else kind.capitalize()
 
@@ -111,12 +111,12 @@ def _embedded(numbers: Numbers, head: dict[str, Any]) -> Any:
         pairs.add(("loss", head["loss"]["metric"]))
     stated: dict[str, Any] = {"head": head}
     for vital, name in sorted(pairs):
-        stated[f"metric?vital={_quoted(vital)}&metric={_quoted(name)}"] = answers.metric(numbers, vital, name)
+        stated[f"metric?vital={_quoted(vital)}&metric={_quoted(name)}"] = api.metric(numbers, vital, name)
     arrays: dict[str, list[Any]] = {}
     for (_, site, _), array in list(numbers.table.arrays.items())[:400]:
         arrays.setdefault(site, []).append(drawn(array))
     stated["arrays"] = arrays
-    text = answers.to_json(stated)
+    text = api.to_json(stated)
     return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
 
 
@@ -127,7 +127,7 @@ def _quoted(text: str) -> str:
     return quote(text, safe="!~*'()")
 
 
-def _tables(readings: Table, vitals: Sequence[dict[str, Any]]) -> Any:
+def _tables(readings: Measurements, vitals: Sequence[dict[str, Any]]) -> Any:
     """The last numbers of every site, for a reader without script."""
     left = ROWS
     for vital in vitals:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from netvitals.findings import Findings, Table, diagnose, is_pooled
+from netvitals.findings import Findings, Measurements, diagnose, is_pooled
 from netvitals.report import words
 from netvitals.report.glossary import rank, sign
-from netvitals.report.live.numbers import RunNumbers
+from netvitals.report.live.series import RunNumbers
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -80,7 +80,7 @@ class RunPanel:
         )
 
 
-def body(readings: Table, found: Findings) -> RenderableType:
+def body(readings: Measurements, found: Findings) -> RenderableType:
     """The inside of a panel: loss, one line a vital sign, the gravest findings."""
     from rich.console import Group
     from rich.table import Table as Grid
@@ -105,7 +105,7 @@ def body(readings: Table, found: Findings) -> RenderableType:
     return Group(*parts)
 
 
-def _glance(readings: Table, vital: str) -> tuple[str, str, str] | None:
+def _glance(readings: Measurements, vital: str) -> tuple[str, str, str] | None:
     """Name, number now and curve of the first metric of a vital sign: the median over its sites."""
     known = {m for v, _, m in readings.series if v == vital}
     name = next((h for h in sign(vital).headline if h in known), next(iter(sorted(known)), ""))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from netvitals.findings import Curve, Findings, Table, is_pooled
+from netvitals.findings import Findings, Measurements, Series, is_pooled
 from netvitals.runs import Finding
 
 COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
@@ -38,7 +38,7 @@ def plural(count: int, noun: str, many: str = "") -> str:
     return f"{sentence} {noun if count == 1 else many or noun + 's'}"
 
 
-def sentences(table: Table, findings: Findings, *, kind: str, status: str) -> list[str]:
+def sentences(table: Measurements, findings: Findings, *, kind: str, status: str) -> list[str]:
     """Summary: how it went, what was found, how much was looked at."""
     return [s for s in (_course(table.loss, table.steps, kind, status), _verdict(findings), _scope(table)) if s]
 
@@ -57,7 +57,7 @@ def tally(findings: Sequence[Finding]) -> str:
     return " · ".join(parts) or "none"
 
 
-def loss_caption(loss: Curve) -> str:
+def loss_caption(loss: Series) -> str:
     """From where to where the loss went, and its lowest."""
     finite = loss.finite
     if not len(finite):
@@ -65,7 +65,7 @@ def loss_caption(loss: Curve) -> str:
     return f"{float(finite[0]):.3g} → {loss.end:.3g}, lowest {float(finite.min()):.3g}"
 
 
-def _course(loss: Curve | None, steps: list[int], kind: str, status: str) -> str:
+def _course(loss: Series | None, steps: list[int], kind: str, status: str) -> str:
     if not steps:
         return "Nothing was recorded."
     if kind == "checkup":
@@ -94,7 +94,7 @@ def _verdict(findings: Findings) -> str:
     return grave[0].what + (more if rest else "")
 
 
-def _scope(table: Table) -> str:
+def _scope(table: Measurements) -> str:
     vitals = {s.vital for s in table.series.values()} - {"loss"}
     sites = {s.site for s in table.series.values() if not is_pooled(s.site)}
     observations = table.looks

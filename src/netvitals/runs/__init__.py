@@ -1,11 +1,11 @@
 """The run store: write while training, read while writing, survive a crash."""
 
+from netvitals.runs.checksum import Summary
 from netvitals.runs.exporting import FORMATS, export
 from netvitals.runs.finding import SEVERITIES, Evidence, Finding, Remedy, Severity
 from netvitals.runs.lock import FileLock, FileLocked
 from netvitals.runs.reader import Run, open_run, status_of
-from netvitals.runs.salvage import Salvaged, salvage
-from netvitals.runs.seal import Summary
+from netvitals.runs.recovery import Recovered, recover
 from netvitals.runs.store import RunDamaged, run_file
 from netvitals.runs.writer import RunWriter
 
@@ -20,12 +20,12 @@ __all__ = [
     "Remedy",
     "RunDamaged",
     "RunWriter",
-    "Salvaged",
+    "Recovered",
     "Severity",
     "Summary",
     "export",
     "open_run",
     "run_file",
-    "salvage",
+    "recover",
     "status_of",
 ]

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from netvitals._trouble import see
-from netvitals.runs.seal import Summary, seal, unpack
+from netvitals._help import hint
+from netvitals.runs.checksum import Summary, seal, unpack
 from netvitals.runs.store import OLD, RunDamaged, connect, layout_of
 
 CHUNK = 1000  # rows of the old layout taken at a time
@@ -181,7 +181,7 @@ def opened(file: Path) -> Iterator[Tables]:
     except sqlite3.OperationalError as error:
         if "locked" in str(error) or "busy" in str(error):
             raise OSError(
-                f"{file} is being recovered by another process; try again in a moment {see('run-locked')}"
+                f"{file} is being recovered by another process; try again in a moment {hint('run-locked')}"
             ) from None
         raise damaged(file, error) from None
     except (sqlite3.Error, ValueError, TypeError, KeyError, OverflowError, MemoryError) as error:
@@ -192,9 +192,9 @@ def opened(file: Path) -> Iterator[Tables]:
 
 def damaged(file: Path, error: Exception) -> RunDamaged:
     """The sentence for a run that cannot be read as it was written."""
-    from netvitals.runs.salvage import survey  # it reads through this file
+    from netvitals.runs.recovery import survey  # it reads through this file
 
-    return RunDamaged(f"{file} is damaged: {error}. {survey(file)} {see('run-damaged')}")
+    return RunDamaged(f"{file} is damaged: {error}. {survey(file)} {hint('run-damaged')}")
 
 
 def _same(found: Any, expected: Any, what: str) -> None:

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from netvitals.capture import ArrayReading
+from netvitals.capture import ArrayMeasurement
 from netvitals.runs.checked import Batch, Tables, opened
+from netvitals.runs.checksum import Summary
 from netvitals.runs.reader import _begins, _current, _end, _is_current
-from netvitals.runs.seal import Summary
 from netvitals.runs.store import run_file
 
 FORECASTS = 4000  # the latest so many are kept
@@ -27,7 +27,7 @@ class News:
     meta: dict[str, Any]
     series: list[tuple[str, str, str]]  # all (vital, site, metric), by number
     batches: list[Batch] = field(default_factory=list)  # new ones; their series are numbered from 0
-    arrays: list[ArrayReading] = field(default_factory=list)  # of each series that has new ones, the latest
+    arrays: list[ArrayMeasurement] = field(default_factory=list)  # of each series that has new ones, the latest
     forecasts: list[dict[str, Any]] = field(default_factory=list)  # all that count, at most FORECASTS of the latest
     again: bool = False  # the run was resumed at an earlier step or replaced: these are all readings, from the first
 
@@ -114,11 +114,11 @@ class Follower:
                     self._steps.append((self._batch, int(batch.steps.min()), int(batch.steps.max())))
                     yield Batch(batch.segment, batch.steps, batch.series - 1, batch.values)
 
-    def _new_arrays(self, tables: Tables, begins: list[int]) -> Iterator[ArrayReading]:
+    def _new_arrays(self, tables: Tables, begins: list[int]) -> Iterator[ArrayMeasurement]:
         heads = tables.array_heads(0 if tables.old else self._array)
         self._array += len(heads)
         for head in {h.series: h for h in heads if _is_current(h, begins)}.values():
-            yield ArrayReading(head.step, *self._series[head.series - 1], tables.array(head))
+            yield ArrayMeasurement(head.step, *self._series[head.series - 1], tables.array(head))
 
 
 def file_state(file: Path) -> tuple[Any, ...]:

@@ -11,7 +11,7 @@ import os
 import weakref
 from pathlib import Path
 
-from netvitals._trouble import see
+from netvitals._help import hint
 
 try:
     import fcntl
@@ -59,7 +59,7 @@ class FileLock:
                 who = "this process" if holder == os.getpid() else f"process {holder}" if holder else "another process"
                 raise FileLocked(
                     f"{file} is written by {who}, which is alive; close that one first, or choose another path "
-                    f"{see('run-locked')}"
+                    f"{hint('run-locked')}"
                 ) from None
             if _same(descriptor, place):
                 break

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from netvitals.capture import ArrayReading
+from netvitals.capture import ArrayMeasurement
 from netvitals.runs.checked import ArrayHead, Batch, Tables, opened
+from netvitals.runs.checksum import Summary
 from netvitals.runs.finding import Finding
-from netvitals.runs.seal import Summary
 from netvitals.runs.store import connect, run_file
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ class Run:
         *,
         first: bool = False,
         last: bool = False,
-    ) -> list[ArrayReading]:
+    ) -> list[ArrayMeasurement]:
         """Array readings, in the order of their steps, with the dtype and shape they were written with.
 
         Args:
@@ -222,7 +222,7 @@ class Run:
             raise ValueError("ask for the first or for the last arrays, not for both at once")
         return list(self._arrays(vital, site, metric, "min" if first else "max" if last else ""))
 
-    def _arrays(self, vital: Choice, site: Choice, metric: Choice, end: str) -> Iterator[ArrayReading]:
+    def _arrays(self, vital: Choice, site: Choice, metric: Choice, end: str) -> Iterator[ArrayMeasurement]:
         with opened(self.path) as tables:
             by_id = {n[0]: n for n in _chosen(tables, vital, site, metric)}
             begins = _begins(tables)
@@ -232,7 +232,7 @@ class Run:
                 heads = list({h.series: h for h in ordered}.values())  # the last of each series in that order
             for head in sorted(heads, key=lambda h: (h.step, h.id)):
                 _, vital_name, site_name, metric_name = by_id[head.series]
-                yield ArrayReading(head.step, vital_name, site_name, metric_name, tables.array(head))
+                yield ArrayMeasurement(head.step, vital_name, site_name, metric_name, tables.array(head))
 
     def findings(self) -> Sequence[Finding]:
         """The findings that were stored with the run; where none were, what the judge says of it now, if one was
@@ -243,7 +243,7 @@ class Run:
 
     def forecasts(self) -> list[dict[str, Any]]:
         """Every forecast as it was stored when it was made, but for those of abandoned branches;
-        ``netvitals.forecasts.ledger`` scores them."""
+        ``netvitals.forecasts.log`` scores them."""
         with opened(self.path) as tables:
             begins = _begins(tables)
             made = [(_end(segment, begins), record) for segment, record in tables.forecasts()]

@@ -12,8 +12,8 @@ import os
 import sqlite3
 from pathlib import Path
 
-from netvitals._trouble import see
-from netvitals.runs.seal import Summary
+from netvitals._help import hint
+from netvitals.runs.checksum import Summary
 
 FILE_NAME = "run.sqlite"
 APPLICATION = 0x4E565253  # "NVRS": marks the file as a netvitals run
@@ -76,7 +76,7 @@ def make_folder(file: Path) -> None:
     except (FileExistsError, NotADirectoryError):
         raise FileExistsError(
             f"a run is a folder, and {file.parent} cannot be one: there is a file of that name "
-            f"on the way; choose another path {see('run-exists')}"
+            f"on the way; choose another path {hint('run-exists')}"
         ) from None
 
 
@@ -96,14 +96,14 @@ def create(file: Path) -> None:
             os.link(draft, file)  # unlike a renaming it fails where something is
         except FileExistsError:
             raise FileExistsError(
-                f"{file} already holds a run; choose another path or remove it first {see('run-exists')}"
+                f"{file} already holds a run; choose another path or remove it first {hint('run-exists')}"
             ) from None
         except OSError:  # a file system without hard links; the lock keeps other writers away
             if file.exists():
-                raise FileExistsError(f"{file} already holds a run; choose another path {see('run-exists')}") from None
+                raise FileExistsError(f"{file} already holds a run; choose another path {hint('run-exists')}") from None
             os.rename(draft, file)
     except sqlite3.Error as error:
-        raise OSError(f"{file} cannot be made ({error}); choose another path {see('run-not-writable')}") from None
+        raise OSError(f"{file} cannot be made ({error}); choose another path {hint('run-not-writable')}") from None
     finally:
         with contextlib.suppress(OSError):
             draft.unlink()
@@ -131,7 +131,7 @@ def open_to_write(file: Path) -> sqlite3.Connection:
 def connect(file: Path) -> sqlite3.Connection:
     """Open an existing run for reading, whether or not somebody writes it; refuse what is not a run."""
     if not file.is_file():
-        raise FileNotFoundError(f"there is no run at {file}{_near(file)} {see('no-run')}")
+        raise FileNotFoundError(f"there is no run at {file}{_near(file)} {hint('no-run')}")
     with open(file, "rb"):
         pass  # no permission is said here, in the system's words
     uri = file.absolute().as_uri()
@@ -166,17 +166,17 @@ def _check(connection: sqlite3.Connection, file: Path) -> None:
         raise
     except sqlite3.DatabaseError as error:
         raise ValueError(
-            f"{file} is not a netvitals run, or its beginning is damaged ({error}) {see('run-damaged')}"
+            f"{file} is not a netvitals run, or its beginning is damaged ({error}) {hint('run-damaged')}"
         ) from None
     if application != APPLICATION:
         raise ValueError(
-            f"{file} is not a netvitals run: it lacks the mark that every run carries {see('run-damaged')}"
+            f"{file} is not a netvitals run: it lacks the mark that every run carries {hint('run-damaged')}"
         )
     if version not in (OLD, SCHEMA):
         raise ValueError(
             f"{file} has layout {version} and this netvitals reads layout {SCHEMA}; "
             f"{'upgrade netvitals' if version > SCHEMA else 'export it with the netvitals that wrote it'} "
-            f"{see('run-layout')}"
+            f"{hint('run-layout')}"
         )
 
 

@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from netvitals._trouble import see
+from netvitals._help import hint
 from netvitals._version import __version__
-from netvitals.capture import ArrayReading, Reading, StepColumns
+from netvitals.capture import ArrayMeasurement, Measurement, StepColumns
+from netvitals.runs.database import FileGone, RunDatabase
 from netvitals.runs.finding import Finding
-from netvitals.runs.ledger import FileGone, Ledger
-from netvitals.runs.pending import REMARKS_KEPT, Columns, Pending, as_json, storable, storable_array, text
 from netvitals.runs.store import make_folder, run_file
+from netvitals.runs.write_queue import REMARKS_KEPT, Columns, Pending, as_json, storable, storable_array, text
 
 HEARTBEAT_S = 10.0  # an idle writer says this often that it is alive
 # of close(): a signal may have come while the training thread had the lock that the other one needs
@@ -54,7 +54,7 @@ class RunWriter:
 
     >>> import tempfile; folder = tempfile.mkdtemp()
     >>> with RunWriter(folder + "/first", meta={"model": "MLP"}) as writer:
-    ...     writer.write([Reading(0, "loss", "", "loss", 2.3)])
+    ...     writer.write([Measurement(0, "loss", "", "loss", 2.3)])
     >>> from netvitals.runs import open_run
     >>> open_run(folder + "/first").frame()["value"].to_list()
     [2.3]
@@ -71,7 +71,7 @@ class RunWriter:
         capacity: int = 500_000,
         at_exit: bool = True,
     ) -> None:
-        self._ledger = Ledger(path, existing)
+        self._ledger = RunDatabase(path, existing)
         self.path: Path = self._ledger.path
         self.source: Callable[[], None] | None = None  # asked before each commit for what it still holds
         self.next_step = 0  # where a resumed run goes on
@@ -104,7 +104,7 @@ class RunWriter:
             atexit.register(self._at_exit)
         if run_file(path) != self.path:
             warnings.warn(
-                f"{path} already holds a run; this one is written to {self.path} {see('run-exists')}", stacklevel=2
+                f"{path} already holds a run; this one is written to {self.path} {hint('run-exists')}", stacklevel=2
             )
 
     @property
@@ -119,7 +119,7 @@ class RunWriter:
             if key in notes and key in meta and notes[key] != meta[key]:
                 raise ValueError(
                     f"the run at {self.path} has {key} {meta[key]}, and it is to go on with {key} {notes[key]}; "
-                    f"resume it with the model it was begun with, or choose another path {see('run-of-another')}"
+                    f"resume it with the model it was begun with, or choose another path {hint('run-of-another')}"
                 )
         end = max(summary.last_step + 1, int(summary.shown.get("steps", 0)))
         self.next_step = end if at is None else at
@@ -133,11 +133,11 @@ class RunWriter:
             ],
         }
 
-    def write(self, readings: Iterable[Reading], arrays: Iterable[ArrayReading] = ()) -> None:
+    def write(self, readings: Iterable[Measurement], arrays: Iterable[ArrayMeasurement] = ()) -> None:
         """Hand over ``readings`` of a step, and its ``arrays``; returns at once."""
         self._check_open()
         columns, remarks = storable(readings)
-        stored: list[ArrayReading] = []
+        stored: list[ArrayMeasurement] = []
         for array in arrays:
             one, more = storable_array(array)
             stored.append(one)
@@ -152,9 +152,11 @@ class RunWriter:
 
     def _check_open(self) -> None:
         if self.closed:
-            raise ValueError(f"the run at {self.path} is closed; nothing can be written to it any more {see('closed')}")
+            raise ValueError(
+                f"the run at {self.path} is closed; nothing can be written to it any more {hint('closed')}"
+            )
 
-    def _take(self, columns: list[Columns], arrays: list[ArrayReading], remarks: list[str]) -> None:
+    def _take(self, columns: list[Columns], arrays: list[ArrayMeasurement], remarks: list[str]) -> None:
         if os.getpid() != self._process:  # a forked data loader has no writing thread
             return
         size = sum(map(len, columns)) + sum(a.value.size for a in arrays)
@@ -327,7 +329,7 @@ class RunWriter:
             self._warn(f"netvitals: {sentence}", trouble)
 
     def _warn(self, sentence: str, trouble: str) -> None:
-        sentence = f"{sentence} {see(trouble)}"
+        sentence = f"{sentence} {hint(trouble)}"
         try:
             warnings.warn(sentence, RuntimeWarning, stacklevel=4)
         except Warning:  # warnings are errors in this program; here it would end the thread, not the training

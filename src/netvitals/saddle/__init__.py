@@ -10,7 +10,7 @@ On a network (``saddle.measure``):
   :func:`forecast` needs only a series of the signal or the loss, :func:`optimizer_rule` reads an optimizer's rule;
 * :func:`measure_growth`, then :func:`forecast_escape`: the same from how the slope of the loss grows, on any network
   and after the first drop too;
-* :func:`rehearse_escape`: the same from one look, for chains, attention and gated blocks of small layers;
+* :func:`escape_rollout`: the same from one look, for chains, attention and gated blocks of small layers;
 * :func:`bottleneck`: which layers are small, and the law they imply;
 * :func:`measure_steps`: what an optimizer step did to Δ, beside plain SGD; the vital sign ``accounting`` in a watch;
 * :func:`fit_exponent`: the power of ε from measured escape times.
@@ -41,7 +41,7 @@ from netvitals.saddle.measure.identity import ImbalanceIdentity, PairImbalance, 
 from netvitals.saddle.measure.outlook import forecast_escape
 from netvitals.saddle.measure.pairs import ChainImbalance, chain_imbalance
 from netvitals.saddle.measure.plateau import Snapshot, measure_plateau
-from netvitals.saddle.rehearsal.escape import rehearse_escape
+from netvitals.saddle.rollout.escape import escape_rollout
 from netvitals.saddle.students.network import he_stack
 from netvitals.saddle.students.task import Teacher, teacher
 from netvitals.saddle.students.trajectories import Descent, descend
@@ -70,7 +70,7 @@ __all__ = [
     "measure_plateau",
     "measure_steps",
     "optimizer_rule",
-    "rehearse_escape",
+    "escape_rollout",
     # laws
     "Drive",
     "EscapeTime",

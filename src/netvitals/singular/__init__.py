@@ -15,7 +15,7 @@ from netvitals.singular.checkpoint.attention import value_output
 from netvitals.singular.checkpoint.dead_directions import DeadDirections, measure  # every reading below at once
 from netvitals.singular.checkpoint.deviation import RateDeviation, rate_deviation  # against what theory says
 from netvitals.singular.checkpoint.layernorm import ln_kernel_test
-from netvitals.singular.checkpoint.one_checkpoint import Candidate, Readout, readout, spectrum_along
+from netvitals.singular.checkpoint.readout import Candidate, Readout, readout, spectrum_along
 
 # over a training run
 from netvitals.singular.checkpoint.spectra import SpectraHistory, spectra_history

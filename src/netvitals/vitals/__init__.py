@@ -12,24 +12,27 @@ import difflib
 from collections.abc import Iterable
 from typing import Any
 
-from netvitals.capture import FIRST_LOOKS, Metric, Vital, WatchContext
+from netvitals.capture import EARLY_MEASUREMENTS, Metric, Vital, WatchContext
+from netvitals.vitals.attention import AttentionVital
 from netvitals.vitals.curvature import Curvature
 from netvitals.vitals.dead_directions import KFACFloor, Orders, StreamFloor
 from netvitals.vitals.drift import Drift
-from netvitals.vitals.future.plateau import PlateauForecast
+from netvitals.vitals.experts import ExpertsVital
 from netvitals.vitals.gates import Gates
 from netvitals.vitals.gauge_charges import GaugeCharges
 from netvitals.vitals.gradients import Gradients
 from netvitals.vitals.imbalance import Imbalance, StepAccounting
-from netvitals.vitals.language import Attention, Experts
-from netvitals.vitals.practice import Inputs, Outputs, Training
-from netvitals.vitals.practice.optimizer import OptimizerSettings
-from netvitals.vitals.practice.ranks import Ranks
+from netvitals.vitals.inputs import Inputs
+from netvitals.vitals.optimizer import OptimizerSettings
+from netvitals.vitals.outputs import Outputs
+from netvitals.vitals.plateau import PlateauForecast
 from netvitals.vitals.preactivations import Preactivations
 from netvitals.vitals.rank import Rank
+from netvitals.vitals.ranks import RanksVital
 from netvitals.vitals.sparsity import Sparsity
 from netvitals.vitals.spikes import Spikes
-from netvitals.vitals.stream import Stream
+from netvitals.vitals.stream import StreamVital
+from netvitals.vitals.training import Training
 
 REGISTRY: dict[str, type[Vital]] = {
     v.name: v
@@ -41,11 +44,11 @@ REGISTRY: dict[str, type[Vital]] = {
         Spikes,
         Imbalance,
         Rank,
-        Stream,
+        StreamVital,
         Gradients,
         OptimizerSettings,
-        Attention,
-        Experts,
+        AttentionVital,
+        ExpertsVital,
         Inputs,
         Outputs,
         Training,
@@ -56,7 +59,7 @@ REGISTRY: dict[str, type[Vital]] = {
         Orders,
         GaugeCharges,
         Curvature,
-        Ranks,
+        RanksVital,
     )
 }
 
@@ -160,7 +163,7 @@ def how_often(vital: type[Vital]) -> str:
     if vital.min_steps > 1:
         return f"measured steps at least {vital.min_steps:,} training steps apart"
     if vital.later_every > vital.every:
-        return f"{_each(vital.every)}, and after the first {FIRST_LOOKS} on {_each(vital.later_every)}"
+        return f"{_each(vital.every)}, and after the first {EARLY_MEASUREMENTS} on {_each(vital.later_every)}"
     return _each(vital.every)
 
 
@@ -246,10 +249,10 @@ def _row(*cells: str) -> str:
 
 __all__ = [
     "REGISTRY",
-    "Attention",
+    "AttentionVital",
     "Curvature",
     "Drift",
-    "Experts",
+    "ExpertsVital",
     "GaugeCharges",
     "Gates",
     "Gradients",
@@ -263,11 +266,11 @@ __all__ = [
     "PlateauForecast",
     "Preactivations",
     "Rank",
-    "Ranks",
+    "RanksVital",
     "Sparsity",
     "Spikes",
     "StepAccounting",
-    "Stream",
+    "StreamVital",
     "StreamFloor",
     "Training",
     "Vital",

@@ -12,8 +12,8 @@ from itertools import groupby
 import numpy as np
 from torch import Tensor
 
-from netvitals.capture import Layout, Over, Recorder, Site
-from netvitals.capture.over_ranks import Kind
+from netvitals.capture import Layout, Recorder, ReduceOverRanks, Site
+from netvitals.capture.reduce_over_ranks import Kind
 
 POOLINGS = ("element", "site", "channel")
 KINDS = ("bn_direct", "post_add")  # inputs with and without a known Gaussian shape are told apart
@@ -67,7 +67,7 @@ class PooledTable:
     def add(
         self, recorder: Recorder, layout: Layout, tensors: Sequence[Tensor], kinds: tuple[Kind, ...], alone: str = ""
     ) -> None:
-        """``kinds`` and ``alone`` are those of :class:`~netvitals.capture.Over`: how tensors are pooled over ranks."""
+        """``kinds`` and ``alone`` are those of :class:`~netvitals.capture.ReduceOverRanks`: how tensors are pooled over ranks."""
         if self._writing is not recorder:
             self._writing, self._waiting = recorder, []
             recorder.later(self._leave)
@@ -83,7 +83,7 @@ class PooledTable:
         for (elements, channels, _, kinds, alone), sites in groupby(waiting, key=alike):
             recorder.channels = channels
             layouts, tensors = zip(*((layout, given) for layout, given, *_ in sites))
-            over = Over(kinds * len(layouts), elements, alone=alone)
+            over = ReduceOverRanks(kinds * len(layouts), elements, alone=alone)
             recorder.on_host([t for given in tensors for t in given], partial(self._take, recorder, layouts), over)
 
     def _take(self, recorder: Recorder, layouts: Sequence[Layout], *arrays: np.ndarray) -> None:

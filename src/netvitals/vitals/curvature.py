@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from netvitals._trouble import see
+from netvitals._help import hint
 from netvitals.capture import Metric, ParameterView, Recorder, Vital, WatchContext, in_mode, preserved
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Curvature(Vital):
         model: left out, the watch gives its own.
         loss_fn: of (output, target); left out, that of the watch's probe.
         batch: a fixed one (inputs, targets); left out, that of the watch's probe.
-        nodes: as for :func:`netvitals.curvature.interlayer`.
+        nodes: as for :func:`netvitals.curvature.between_layers`.
         min_steps: training steps between measurements, at least.
         share: at most this share of the time since it began is spent measuring.
         probes: products spent on each node; the seed stays the same, so that differences are of the net.
@@ -192,12 +192,12 @@ class Curvature(Vital):
         Args:
             step: number of the training step, for the history.
         """
-        from netvitals.curvature import interlayer
+        from netvitals.curvature import between_layers
         from netvitals.curvature.measure.following import look_at
 
         if self.model is None or self.loss_fn is None:
             raise ValueError(
-                f"this curvature has no model yet: give it to watch, or model, loss_fn and batch {see('needs-probe')}"
+                f"this curvature has no model yet: give it to watch, or model, loss_fn and batch {hint('needs-probe')}"
             )
         start = time.perf_counter()
         if self.history and self._spent > self.share * (start - self._began):
@@ -205,7 +205,7 @@ class Curvature(Vital):
             return None
         with preserved(self.model), in_mode(self.model, self.mode):
             torch.manual_seed(0)  # what noise is left in the model is the same on every look
-            found = interlayer(self.model, self.loss_fn, self._few(), nodes=self.nodes, probes=self.probes)
+            found = between_layers(self.model, self.loss_fn, self._few(), nodes=self.nodes, probes=self.probes)
             if self.sharpness:
                 before = self.looks[-1].vector if self.looks else None
                 self.looks.append(look_at(self.model, self.loss_fn, self._few(), self.probes, before))

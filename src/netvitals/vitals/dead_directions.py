@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from netvitals._trouble import see
+from netvitals._help import hint
 from netvitals.anatomy.kinds import channel_dim
 from netvitals.capture import LinearView, Metric, ParameterView, Recorder, Site, TensorView, Vital, WatchContext
 
@@ -207,17 +207,17 @@ class Orders(Vital):
 
     def _check(self) -> None:
         """Now, and not at the first checkpoint of a run."""
-        from netvitals.singular.checkpoint.one_checkpoint import check_task
+        from netvitals.singular.checkpoint.readout import check_task
 
         assert self.model is not None
         check_task(self.model, self.loss_fn, self.batch)
 
     def parameters(self, recorder: Recorder, view: ParameterView) -> None:
-        from netvitals.singular.checkpoint.one_checkpoint import distance, readout
+        from netvitals.singular.checkpoint.readout import distance, readout
 
         if self.model is None or self.batch is None:
             raise ValueError(
-                f"these orders have no model yet: give them to watch, or model, loss_fn and batch {see('needs-probe')}"
+                f"these orders have no model yet: give them to watch, or model, loss_fn and batch {hint('needs-probe')}"
             )
         found = readout(self.model, self.loss_fn, self.batch, units=self.units)
         singular = found.of("singular")

@@ -21,9 +21,9 @@ from netvitals.capture import (
     Layout,
     LinearView,
     Metric,
-    Over,
     ParameterView,
     Recorder,
+    ReduceOverRanks,
     Site,
     TensorView,
     Vital,
@@ -127,7 +127,7 @@ class Drift(Vital):
         elif view.site.kind == "output" and g.numel():
             total = torch.dot(view.view.reshape(-1), g.to(view.view.dtype).reshape(-1))
             total = total if self.reduction == "mean" else total / g.shape[0]
-            recorder.write(view.site, ("euler",), total, Over(("mean",)))
+            recorder.write(view.site, ("euler",), total, ReduceOverRanks(("mean",)))
 
     def _split(self, recorder: Recorder, view: LinearView, g: Tensor) -> None:
         """Row means now, the sums of all layers together when the step ends."""
@@ -149,7 +149,9 @@ class Drift(Vital):
             self._recorder.on_host(
                 parts,
                 partial(self._finish_splits, self._recorder, [site for site, *_ in layers], per),
-                Over(("mean",) * 3),  # of equal batches: training averages the ranks' gradients in the same way
+                ReduceOverRanks(
+                    ("mean",) * 3
+                ),  # of equal batches: training averages the ranks' gradients in the same way
             )
         self._recorder, self._splits = None, {}
 
@@ -180,7 +182,7 @@ class Drift(Vital):
         recorder.on_host(
             (sums, by_unit, energy, view.by_channel(recorder).positive),
             partial(self._finish_signs, recorder, view.layout),
-            Over(("sum", "sum", "sum", "mean"), view.elements),
+            ReduceOverRanks(("sum", "sum", "sum", "mean"), view.elements),
         )
 
     def _finish_signs(

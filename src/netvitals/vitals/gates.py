@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from netvitals.capture import ActivationView, Metric, Over, ProductView, Recorder, Vital
+from netvitals.capture import ActivationView, Metric, ProductView, Recorder, ReduceOverRanks, Vital
 from netvitals.gates.measurement import checked_thetas
 from netvitals.stats import order as _order
 from netvitals.vitals._pooling import Pool, PooledTable, Rows
@@ -105,7 +105,7 @@ class Gates(Vital):
         if view.first.numel() == 0 or view.second.numel() == 0:
             return
         shares = [(factor.abs() > t).float().mean() for factor in reversed(view.views) for t in self.thetas]
-        recorder.write(view.site, self._products, torch.stack(shares), Over(("mean",), view.first.numel()))
+        recorder.write(view.site, self._products, torch.stack(shares), ReduceOverRanks(("mean",), view.first.numel()))
 
     def _finish_relu(self, recorder: Recorder, rows: Rows, mean: np.ndarray, share: np.ndarray) -> None:
         """Gates are 0 or 1, so everything follows from the share of positive inputs: density is its value at each

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor, nn
 
-from netvitals._trouble import see
+from netvitals._help import hint
 from netvitals.capture import Metric, ParameterView, Recorder, Vital, WatchContext
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class GaugeCharges(Vital):
             try:
                 self._take(find_gauges(context.model))
             except ValueError as error:
-                raise ValueError(f"{error} (to watch: probe=(x, y, loss_fn)) {see('needs-probe')}") from error
+                raise ValueError(f"{error} (to watch: probe=(x, y, loss_fn)) {hint('needs-probe')}") from error
             return
         x, y, loss_fn = context.probe
         guess = "ce" if isinstance(y, Tensor) and not y.is_floating_point() else "mse"
@@ -85,7 +85,7 @@ class GaugeCharges(Vital):
         if not self.gauges:
             raise ValueError(
                 "no gauge was given or found, so there is no drift to measure; find_gauges(model, loss_fn, batch) "
-                f"says why {see('needs-probe')}"
+                f"says why {hint('needs-probe')}"
             )
         self._start = [(g.charge().clone(), orbit_position(g).clone()) for g in self.gauges]
 

@@ -14,8 +14,8 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from netvitals._trouble import see
-from netvitals.anatomy.atlas import Anatomy
+from netvitals._help import hint
+from netvitals.anatomy.anatomy import Anatomy
 from netvitals.capture import Metric, ParameterView, Recorder, Vital, WatchContext
 from netvitals.saddle.measure.accounting import named_terms, pair_numbers
 from netvitals.saddle.measure.pairs import balance_terms, layer_pairs
@@ -128,7 +128,7 @@ class StepAccounting(Vital):
         if not context.training:
             raise ValueError(
                 f"the vital sign {self.name!r} looks at what an optimizer step did, and a checkup makes none: "
-                f"ask for it in watch {see('needs-steps')}"
+                f"ask for it in watch {hint('needs-steps')}"
             )
 
     def parameters(self, recorder: Recorder, view: ParameterView) -> None:

@@ -15,8 +15,8 @@ from typing import ClassVar
 import numpy as np
 from torch import Tensor
 
-from netvitals.capture import ActivationView, Metric, Over, Recorder, Site, TensorView, Vital
-from netvitals.capture.over_ranks import Kind
+from netvitals.capture import ActivationView, Metric, Recorder, ReduceOverRanks, Site, TensorView, Vital
+from netvitals.capture.reduce_over_ranks import Kind
 from netvitals.capture.shards import is_distributed, is_put_away, local, piece_of
 from netvitals.vitals._pooling import Pool, PooledTable, Rows
 
@@ -116,14 +116,17 @@ class Preactivations(Vital):
                 mine = local(p.detach())
                 total = (mine.abs() if metric == "scale" else mine).sum() / piece.numel
                 recorder.write(
-                    view.site, (metric,), total[None], Over(("sum",), pieces=True, shares=np.array([1 / piece.holders]))
+                    view.site,
+                    (metric,),
+                    total[None],
+                    ReduceOverRanks(("sum",), pieces=True, shares=np.array([1 / piece.holders])),
                 )
             elif isinstance(p, Tensor) and is_put_away(p):
                 recorder.skipped[f"{view.site.name}: scale and shift"] = AWAY
             elif isinstance(p, Tensor) and p.numel():
                 # a copy, as it moves before the readings leave the device
                 take = partial(self._take, recorder, view.site, metric)
-                recorder.on_host((p.detach().clone(),), take, Over(("same",)))
+                recorder.on_host((p.detach().clone(),), take, ReduceOverRanks(("same",)))
 
     def _take(self, recorder: Recorder, site: Site, metric: str, p: np.ndarray) -> None:
         if self._recorder is not recorder:

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from netvitals.capture import ActivationView, Layout, Metric, Over, Recorder, TensorView, Vital
-from netvitals.capture.over_ranks import Kind
+from netvitals.capture import ActivationView, Layout, Metric, Recorder, ReduceOverRanks, TensorView, Vital
+from netvitals.capture.reduce_over_ranks import Kind
 from netvitals.drift.reductions import heights
 from netvitals.drift.spike_meter import SPIKE_RMS
 from netvitals.stats import order as _order
@@ -117,7 +117,7 @@ class Spikes(Vital):
         recorder.on_host(
             (view.channel_max, row, mean_abs, variance, fourth, p999, count, sample, *moments),
             partial(self._finish, recorder, view.layout, pooled),
-            Over(KINDS[: 8 + len(moments)], view.elements, alone=ALONE),
+            ReduceOverRanks(KINDS[: 8 + len(moments)], view.elements, alone=ALONE),
         )
 
     def _finish(

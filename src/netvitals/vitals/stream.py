@@ -13,10 +13,10 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from netvitals.capture import Metric, Over, Recorder, Site, TensorView, Vital
+from netvitals.capture import Metric, Recorder, ReduceOverRanks, Site, TensorView, Vital
 
 
-class Stream(Vital):
+class StreamVital(Vital):
     """``norm`` (mean over rows), ``sigma``, ``rms``, ``growth`` (over the block before; 1 for the first),
     ``common``.
 
@@ -61,7 +61,7 @@ class Stream(Vital):
         recorder.on_host(
             (squares.sqrt().mean(), squares.sum(), middle),
             partial(self._finish, recorder, view.site, h.numel()),
-            Over(("mean", "sum", "mean"), h.numel()),
+            ReduceOverRanks(("mean", "sum", "mean"), h.numel()),
         )
 
     def _finish(

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
-from netvitals._trouble import see
+from netvitals._help import hint
 from netvitals.capture import check_finite, unwrapped
 
 if TYPE_CHECKING:
-    from netvitals.forecasts import RehearsalPlan
+    from netvitals.forecasts import Lookahead
 
 
 class Together(nn.ModuleDict):
@@ -41,7 +41,7 @@ def check_model(model: Any, every: Any) -> None:
         raise TypeError(f"watch needs a torch.nn.Module, got a {type(model).__name__}")
     if not any(True for _ in model.parameters()):
         raise ValueError(
-            f"{type(model).__name__} has no parameters, so there is no training to watch {see('no-parameters')}"
+            f"{type(model).__name__} has no parameters, so there is no training to watch {hint('no-parameters')}"
         )
     if isinstance(every, bool) or not isinstance(every, int) or every < 1:
         raise ValueError(f"every must be a whole number of steps, 1 or more, got {every!r}")
@@ -72,26 +72,24 @@ def checked_probe(probe: Any) -> tuple[Any, Any, Callable[..., Tensor] | None] |
     return probe[0], probe[1], probe[2] if len(probe) == 3 else None
 
 
-def checked_rehearsal(rehearse: Any, probe: tuple[Any, Any, Any] | None, forecasts: bool) -> RehearsalPlan | None:
-    """What danger is rehearsed with; None where it is not."""
-    if rehearse is False or rehearse is None:
+def checked_lookahead(lookahead: Any, probe: tuple[Any, Any, Any] | None, forecasts: bool) -> Lookahead | None:
+    """What danger is looked ahead with; None where it is not."""
+    if lookahead is False or lookahead is None:
         return None
     if not forecasts:
-        raise ValueError("rehearse= is for forecasts, and forecasts=False was given; leave out one of the two")
-    from netvitals.forecasts import RehearsalPlan
+        raise ValueError("lookahead= is for forecasts, and forecasts=False was given; leave out one of the two")
+    from netvitals.forecasts import Lookahead
 
-    if isinstance(rehearse, RehearsalPlan):
-        return rehearse
-    if rehearse is not True:
-        raise TypeError(
-            f"rehearse must be True or a netvitals.forecasts.RehearsalPlan, got a {type(rehearse).__name__}"
-        )
+    if isinstance(lookahead, Lookahead):
+        return lookahead
+    if lookahead is not True:
+        raise TypeError(f"lookahead must be True or a netvitals.forecasts.Lookahead, got a {type(lookahead).__name__}")
     if probe is None or probe[2] is None:
         raise ValueError(
-            f"rehearse=True trains a copy on a fixed batch, and none with a loss was given: pass probe=(x, y, loss_fn) "
-            f"to watch, or a RehearsalPlan with batches {see('needs-probe')}"
+            f"lookahead=True trains a copy on a fixed batch, and none with a loss was given: pass probe=(x, y, loss_fn) "
+            f"to watch, or a Lookahead with batches {hint('needs-probe')}"
         )
-    return RehearsalPlan(batches=[probe[:2]], loss_fn=probe[2])
+    return Lookahead(batches=[probe[:2]], loss_fn=probe[2])
 
 
 def checked_optimizers(
@@ -115,7 +113,7 @@ def checked_optimizers(
     if several and not found:
         raise ValueError(
             f"{type(inner_optimizer(several[0])).__name__} holds no parameter of the watched model; "
-            f"was the model copied or moved after the optimizer was made? {see('foreign-optimizer')}"
+            f"was the model copied or moved after the optimizer was made? {hint('foreign-optimizer')}"
         )
     return found, foreign
 

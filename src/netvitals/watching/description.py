@@ -10,11 +10,11 @@ import torch
 from torch import nn
 from torch.optim.optimizer import Optimizer
 
-from netvitals._trouble import see
+from netvitals._help import hint
 from netvitals.capture import Site
 
 if TYPE_CHECKING:
-    from netvitals.watching.looks import Looks
+    from netvitals.watching.measured_steps import MeasuredSteps
     from netvitals.watching.watch import Watch
 
 
@@ -26,7 +26,7 @@ def open_run_of(watch: Watch, run: str | os.PathLike[str], resume: bool | int, o
     existing = "number" if resume is False else "resume"
     if at is not None and not run_file(run).is_file():
         raise FileNotFoundError(
-            f"there is no run at {run} to go on with at step {at}; begin one without resume {see('no-run')}"
+            f"there is no run at {run} to go on with at step {at}; begin one without resume {hint('no-run')}"
         )
     meta = described(watch, watch._bare, optimizers)
     watch._writer = writer = RunWriter(run, meta, existing=existing, at=at, at_exit=False)
@@ -35,7 +35,7 @@ def open_run_of(watch: Watch, run: str | os.PathLike[str], resume: bool | int, o
     watch._observations = -(-watch._step // watch.every)
 
 
-def note_places(watch: Looks) -> None:
+def note_places(watch: MeasuredSteps) -> None:
     """Note in the run what was seen and what was not, where that has changed."""
     places = len(watch._observer.sites) + len(watch._observer.skipped)
     if watch._writer is not None and places != watch._noted:

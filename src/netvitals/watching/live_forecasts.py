@@ -12,34 +12,34 @@ import numpy as np
 from netvitals.capture import StepColumns, warn
 
 if TYPE_CHECKING:
-    from netvitals.forecasts import Forecast, Forecaster, RehearsalPlan
-    from netvitals.forecasts.rehearsal import Rehearsal
-    from netvitals.forecasts.rehearsed_danger import RehearsedDanger
-    from netvitals.forecasts.rehearsed_values import RehearsedValues
+    from netvitals.forecasts import Forecast, Forecaster, Lookahead
+    from netvitals.forecasts.divergence_lookahead import DivergenceLookahead
+    from netvitals.forecasts.lookahead import LookaheadRun
+    from netvitals.forecasts.value_lookahead import ValueLookahead
     from netvitals.watching.watch import Watch
 
 
 class LiveForecasts:
     """The forecaster of a watch, which may be called from the thread that writes the run."""
 
-    def __init__(self, watch: Watch, rehearse: RehearsalPlan | None = None) -> None:
+    def __init__(self, watch: Watch, lookahead: Lookahead | None = None) -> None:
         from netvitals.forecasts import Forecaster
 
         self._watch = weakref.ref(watch)
         self._settings = next((v for v in watch._schedule.vitals if v.name == "optimizer"), None)
         self._failed = False
         self.forecaster: Forecaster = Forecaster(self._activations, self._plan)
-        self.rehearsed: RehearsedDanger | None = None
-        self._rehearse = rehearse
-        if rehearse is not None:
-            from netvitals.forecasts.rehearsed_danger import RehearsedDanger
+        self.lookahead: DivergenceLookahead | None = None
+        self._lookahead = lookahead
+        if lookahead is not None:
+            from netvitals.forecasts.divergence_lookahead import DivergenceLookahead
 
-            self.rehearsed = RehearsedDanger(self.forecaster.danger, rehearse.share)
-        self.values: RehearsedValues | None = None
-        if rehearse is not None and rehearse.ahead > 0:
-            from netvitals.forecasts.rehearsed_values import RehearsedValues
+            self.lookahead = DivergenceLookahead(self.forecaster.danger, lookahead.budget)
+        self.values: ValueLookahead | None = None
+        if lookahead is not None and lookahead.horizon > 0:
+            from netvitals.forecasts.value_lookahead import ValueLookahead
 
-            self.values = RehearsedValues(rehearse.ahead)
+            self.values = ValueLookahead(lookahead.horizon)
         plateau = next((v for v in watch._schedule.vitals if hasattr(v, "said")), None)
         if plateau is not None:
             self.forecaster.plateaus.said = plateau.said
@@ -58,32 +58,32 @@ class LiveForecasts:
         """Losses have arrived."""
         self._guarded(lambda: self.forecaster.losses(steps.tolist(), values.tolist()))
 
-    def rehearse(self, step: int) -> None:
+    def lookahead(self, step: int) -> None:
         """A measured step is over: train a copy ahead, if that is due. In the thread that trains."""
-        if self.rehearsed is not None:
+        if self.lookahead is not None:
             self._guarded(lambda: self._tried(step))
         if self.values is not None:
             self._guarded(lambda: self._valued(step))
 
     def _tried(self, step: int) -> list[Forecast]:
-        from netvitals.forecasts.rehearsal import STEPS
-        from netvitals.forecasts.rehearsed_danger import ORDERS
+        from netvitals.forecasts.divergence_lookahead import ORDERS
+        from netvitals.forecasts.lookahead import STEPS
 
-        watch, given, rehearsed = self._watch(), self._rehearse, self.rehearsed
-        if watch is None or given is None or rehearsed is None:
+        watch, given, lookahead = self._watch(), self._lookahead, self.lookahead
+        if watch is None or given is None or lookahead is None:
             return []
         with watch._buffer._settling:  # the writer's thread hears of losses, too
             watch._buffer.settle()
             plan = self._plan(step)
             rates = _ahead(plan, step)
-            why = rehearsed.due(step + 1, rates[:, 0])
+            why = lookahead.due(step + 1, rates[:, 0])
             history = copy.deepcopy(self.forecaster.danger) if why else self.forecaster.danger
         steps = STEPS if plan is None or plan.end is None else min(STEPS, plan.end - step - 1)
         if not why or not given.batches or steps < 1:
             return []
         orders = ORDERS if len(given.batches) > 1 else 1
         found = self._copied(watch, given, step, rates, steps=steps, history=history, orders=orders)
-        told = rehearsed.take(step, why, found)
+        told = lookahead.take(step, why, found)
         made = [] if told is None else [told]
         self.forecaster.made += made
         return made
@@ -91,17 +91,17 @@ class LiveForecasts:
     def _valued(self, step: int) -> list[Forecast]:
         """Values on coming days, by a copy that is looked at on each of them."""
         from netvitals import vitals
-        from netvitals.forecasts.forecast import REHEARSED
-        from netvitals.forecasts.rehearsed_values import BATCHES, ENOUGH, READ, looks_around, reader
+        from netvitals.forecasts.forecast import LOOKAHEAD
+        from netvitals.forecasts.value_lookahead import BATCHES, ENOUGH, READ, looks_around, reader
 
-        watch, given, values, forecaster = self._watch(), self._rehearse, self.values, self.forecaster
+        watch, given, values, forecaster = self._watch(), self._lookahead, self.values, self.forecaster
         if watch is None or given is None or values is None or not given.batches:
             return []
         if len(given.batches) < ENOUGH:
-            few = f"values on coming days take {ENOUGH} batches to rehearse on, and there are {len(given.batches)}"
-            watch._observer.notes["rehearsed values"] = few
+            few = f"values on coming days take {ENOUGH} batches to lookahead on, and there are {len(given.batches)}"
+            watch._observer.notes["look-ahead values"] = few
             return []
-        watch._observer.notes.pop("rehearsed values", None)
+        watch._observer.notes.pop("look-ahead values", None)
         names = [v.name for v in watch._schedule.vitals if v.name in READ]
         with watch._buffer._settling:
             watch._buffer.settle()
@@ -126,21 +126,21 @@ class LiveForecasts:
                 forecaster.tracks,
                 taus,
                 fixed=probe is not None,
-                wider=lambda q: forecaster.wider(q + REHEARSED),
+                wider=lambda q: forecaster.wider(q + LOOKAHEAD),
             )
             forecaster.take(made)
         return made
 
-    def _copied(self, watch: Watch, given: RehearsalPlan, step: int, rates: np.ndarray, **more: Any) -> Rehearsal:
-        """A rehearsal of the run as it stands."""
-        from netvitals.forecasts.rehearsal import Rehearsal, rehearse
+    def _copied(self, watch: Watch, given: Lookahead, step: int, rates: np.ndarray, **more: Any) -> LookaheadRun:
+        """A look-ahead of the run as it stands."""
+        from netvitals.forecasts.lookahead import LookaheadRun, lookahead
 
         optimizers = watch._hooks.optimizers
         if len(optimizers) != 1 or watch._ranks is not None:
             what = "several ranks train it" if watch._ranks is not None else f"{len(optimizers)} optimizers move it"
-            found = Rehearsal(step=step, refused=f"{what}; a copy is trained by one alone")
+            found = LookaheadRun(step=step, refused=f"{what}; a copy is trained by one alone")
         else:
-            found = rehearse(
+            found = lookahead(
                 watch._bare,
                 given.loss_fn,
                 list(given.batches),
@@ -152,7 +152,7 @@ class LiveForecasts:
                 **more,
             )
         if found.refused:
-            watch._observer.notes["rehearsal"] = found.refused
+            watch._observer.notes["look-ahead"] = found.refused
         return found
 
     def _guarded(self, work: Any) -> None:

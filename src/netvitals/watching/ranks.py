@@ -20,8 +20,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from netvitals.capture import Message, Recorder, warn
-from netvitals.capture.parts import Part
 from netvitals.capture.shards import is_distributed, pieces_of, tensor_parallel_groups
+from netvitals.capture.tensor_shard import TensorShard
 
 PATIENCE_S = 10.0  # how long a rank is waited for on a measured step
 ALONE = "numbers that depend on the batch are those of rank 0"
@@ -63,7 +63,7 @@ class OneRank:
     rank, world, together, looks, examples_of = 0, 1, False, True, 0
 
     def __init__(self) -> None:
-        self.part = Part(0, 1)
+        self.part = TensorShard(0, 1)
         self.notes: dict[str, str] = {}
         self.pieces: dict[str, Any] = {}
 
@@ -98,7 +98,7 @@ def ranks_of(model: Any) -> Ranks | None:
         groups, ranks.looks = set(), False
     if len(groups) == 1:
         (group,) = groups
-        ranks.part = Part(group.index(rank), len(group))
+        ranks.part = TensorShard(group.index(rank), len(group))
         beside = group == tuple(range(group[0], group[0] + len(group)))
         ranks.examples_of = group[0] // len(group) if beside else group[0]
     ranks.looks = ranks.looks and len(groups) < 2
@@ -123,7 +123,7 @@ class Ranks:
         self.rank, self.world = rank, world
         self.notes: dict[str, str] = {}
         self.pieces: dict[str, Any] = {}
-        self.part = Part(0, 1)  # of layers that are cut over ranks
+        self.part = TensorShard(0, 1)  # of layers that are cut over ranks
         self.examples_of = rank  # which share of the batch this rank sees
         self.looks = True  # at activations
         self._store, self._prefix = store, f"netvitals/{number}"

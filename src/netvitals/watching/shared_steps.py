@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from netvitals.capture import Buffer, Recorder, Schedule
-from netvitals.watching.arrivals import Arrivals
+from netvitals.watching.micro_batch_gradients import MicroBatchGradients
 from netvitals.watching.micro_batches import MicroBatches
 from netvitals.watching.ranks import OneRank, Ranks
 
@@ -42,13 +42,13 @@ def shared_steps(
     taking_part = ranks or OneRank()
     notes.update(taking_part.notes)
     taking_part.notes = notes
-    return SharedSteps(taking_part, buffer, None if vital is None else Arrivals(model, vital))
+    return SharedSteps(taking_part, buffer, None if vital is None else MicroBatchGradients(model, vital))
 
 
 class SharedSteps:
     """Stands before the buffer of a watch where several ranks train one model."""
 
-    def __init__(self, ranks: Ranks | OneRank, buffer: Buffer, arrivals: Arrivals | None) -> None:
+    def __init__(self, ranks: Ranks | OneRank, buffer: Buffer, arrivals: MicroBatchGradients | None) -> None:
         self.ranks, self._buffer, self._arrivals = ranks, buffer, arrivals
         self.looks = ranks.looks  # at activations
         self.batches: MicroBatches | None = None

@@ -11,12 +11,12 @@ import numpy as np
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
-from netvitals._trouble import see
+from netvitals._help import hint
 from netvitals.capture import (
     Buffer,
+    Observers,
     OptimizerHooks,
     Recorder,
-    Roots,
     Schedule,
     Vital,
     WatchContext,
@@ -25,28 +25,28 @@ from netvitals.capture import (
     unwrapped,
     warn,
 )
-from netvitals.watching import open_watches
+from netvitals.watching import registry as open_watches
 from netvitals.watching.arguments import (
     check_model,
     check_resume,
     check_total,
+    checked_lookahead,
     checked_optimizers,
     checked_probe,
-    checked_rehearsal,
     together,
 )
-from netvitals.watching.between_looks import BetweenLooks
 from netvitals.watching.description import described, note_places, open_run_of
+from netvitals.watching.eager_replay import eager_replay_of
 from netvitals.watching.live_forecasts import LiveForecasts
 from netvitals.watching.live_log import LiveLog, live_log
-from netvitals.watching.looks import Looks
+from netvitals.watching.measured_steps import MeasuredSteps
 from netvitals.watching.micro_batches import MicroBatches
 from netvitals.watching.ranks import ranks_of
 from netvitals.watching.shared_steps import shared_steps
-from netvitals.watching.twin import twin_of
+from netvitals.watching.step_counter import StepCounter
 
 if TYPE_CHECKING:
-    from netvitals.forecasts import RehearsalPlan
+    from netvitals.forecasts import Lookahead
     from netvitals.runs import RunWriter
 
 
@@ -65,7 +65,7 @@ def watch(
     scheduler: Any = None,
     total_steps: int | None = None,
     forecasts: bool = True,
-    rehearse: bool | RehearsalPlan = False,
+    lookahead: bool | Lookahead = False,
 ) -> Watch:
     """Measure the vital signs of ``model`` on every ``every``-th step of a training loop, starting with the first.
 
@@ -95,8 +95,8 @@ def watch(
         scheduler: of the learning rate; looked for if left out. A copy of it says what the rates will be.
         total_steps: how many steps the training will have, for forecasts to its end.
         forecasts: make forecasts, store them with the run, and score them when their day comes.
-        rehearse: where the run may be in danger, train a copy ahead on the batch of ``probe``, or on the batches of a
-            :class:`netvitals.forecasts.RehearsalPlan`, and call it only if the copy is lost. It costs steps.
+        lookahead: where the run may be in danger, train a copy ahead on the batch of ``probe``, or on the batches of a
+            :class:`netvitals.forecasts.Lookahead`, and call it only if the copy is lost. It costs steps.
 
     Returns:
         A context whose ``step(loss)`` ends each training step and whose ``readings`` are what was measured.
@@ -126,11 +126,11 @@ def watch(
         scheduler=scheduler,
         total_steps=total_steps,
         forecasts=forecasts,
-        rehearse=rehearse,
+        lookahead=lookahead,
     )
 
 
-class Watch(Looks):
+class Watch(MeasuredSteps):
     """A model under watch; made by :func:`watch`. Call :meth:`step` once per training step.
 
     ``sites`` are the places looked at, ``skipped`` those that could not be (place → reason).
@@ -154,7 +154,7 @@ class Watch(Looks):
         scheduler: Any = None,
         total_steps: int | None = None,
         forecasts: bool = True,
-        rehearse: bool | RehearsalPlan = False,
+        lookahead: bool | Lookahead = False,
     ) -> None:
         root: nn.Module = together(model)
         check_model(root, every)
@@ -166,9 +166,9 @@ class Watch(Looks):
             run = log = on_finding = None
             panel = False
         self._probe = checked_probe(probe)
-        planned = checked_rehearsal(rehearse, self._probe, forecasts)
+        planned = checked_lookahead(lookahead, self._probe, forecasts)
         cut = self._ranks is not None and self._ranks.pieces  # to run these once more would take collectives
-        self._twin = twin_of(unwrapped(root), uncompiled(root)) if probe is None and not cut else None
+        self._twin = eager_replay_of(unwrapped(root), uncompiled(root)) if probe is None and not cut else None
         self._model = uncompiled(root) if probe is not None or self._twin is not None else unwrapped(root)
         if words := open_watches.take_over(self._model):
             warn(words, "already-watched")
@@ -187,12 +187,12 @@ class Watch(Looks):
                 probe=self._probe,
                 scheduler=scheduler,
                 total_steps=total_steps,
-                found=open_watches.weakly(self._optimizers),
+                found=open_watches.weak_method(self._optimizers),
             )
         )
-        self._observer = Roots(self._model, self._schedule, passive=self._probe is None and self._twin is None)
+        self._observer = Observers(self._model, self._schedule, passive=self._probe is None and self._twin is None)
         self._observer.notes.update(foreign)
-        self._hooks = OptimizerHooks(parameters, optimizers, open_watches.weakly(self._stepped))
+        self._hooks = OptimizerHooks(parameters, optimizers, open_watches.weak_method(self._stepped))
         self._observations = 0
         self._recorder: Recorder | None = None  # open on a measured step
         self._buffer = Buffer()
@@ -201,7 +201,7 @@ class Watch(Looks):
         )
         self._batches = MicroBatches((self._shared or self._buffer).loss)
         self._buffer.closing = self._batches.flush
-        self._between = between = BetweenLooks(self._hooks, self._batches, self._buffer.loss)
+        self._between = between = StepCounter(self._hooks, self._batches, self._buffer.loss)
         self._buffer.steps = lambda: between.step
         if self._shared is not None:
             self._shared.batches = self._batches
@@ -249,7 +249,7 @@ class Watch(Looks):
             loss: the loss of this step or micro-batch; None where it is not at hand.
         """
         if self._closed:
-            raise ValueError(f"this watch is closed; begin a new one with netvitals.watch(model) {see('closed')}")
+            raise ValueError(f"this watch is closed; begin a new one with netvitals.watch(model) {hint('closed')}")
         if self._between.take(loss):
             return
         self._between.plain = plain = self._hooks.plainly_stepped()

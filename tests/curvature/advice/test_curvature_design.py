@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from netvitals import curvature
-from netvitals.curvature import interlayer, operators
+from netvitals.curvature import between_layers, operators
 from netvitals.curvature.advice import design, distance, lowrank, steps
 from netvitals.curvature.engine.operator import Operator
 from netvitals.curvature.measure import metrics
@@ -32,7 +32,7 @@ def deep():
     torch.manual_seed(0)
     net = mlp([16] * 6).double()
     data = batch(16, dtype=torch.float64)
-    return net, data, interlayer(net, F.cross_entropy, data, method="exact")
+    return net, data, between_layers(net, F.cross_entropy, data, method="exact")
 
 
 def test_decay_of_a_contracting_net(deep):
@@ -88,7 +88,7 @@ def test_bands_follow_the_graph_and_not_the_list():
     torch.manual_seed(0)
     net, batch = Branches().double(), (torch.randn(8, 3, dtype=torch.float64), torch.zeros(8, dtype=torch.long))
     nodes = ["stem", "long.0", "long.1", "long.2", "short", "head"]
-    found = interlayer(net, F.cross_entropy, batch, nodes=nodes, method="exact")
+    found = between_layers(net, F.cross_entropy, batch, nodes=nodes, method="exact")
     apart = distance.distances(found)
     at = {(v, w): apart[found.position(v), found.position(w)] for v in nodes for w in nodes}
     assert (
@@ -105,7 +105,7 @@ def test_bands_follow_the_graph_and_not_the_list():
     assert kept.dropped_by_band**2 == pytest.approx(distance.mass_outside(found, 1), rel=1e-6)
     assert distance.mass_outside(found, 3) == 0 and curvature.bandwidth(found, 0.0) == 3
     with pytest.raises(ValueError, match="stochastic result has no blocks"):
-        lowrank.banded(interlayer(net, F.cross_entropy, batch, nodes=nodes), 1, 1e-3)
+        lowrank.banded(between_layers(net, F.cross_entropy, batch, nodes=nodes), 1, 1e-3)
 
 
 def test_banded_low_rank_storage(deep):
@@ -154,7 +154,7 @@ def test_root_factors_survive_re_truncation():
 def test_bottleneck_report_and_far_pairs():
     torch.manual_seed(0)
     net = mlp([24, 24, 24, 4, 24, 24, 24]).double()
-    found = interlayer(net, F.cross_entropy, batch(24, dtype=torch.float64), method="exact", reduction="per_sample")
+    found = between_layers(net, F.cross_entropy, batch(24, dtype=torch.float64), method="exact", reduction="per_sample")
     report = curvature.bottlenecks(found)
     assert report[0].node == "7" and report[0].width == 4 and report[0].before == ("1", "3", "5")
     far = distance.far_pairs(found.nodes, 3)
@@ -162,13 +162,13 @@ def test_bottleneck_report_and_far_pairs():
     assert report[0].stable_rank == pytest.approx(distance.averages(found, far)["stable_rank"])
     assert (found.per_sample["stable_rank"][:, 0, 6] <= 4 + 1e-9).all()
     assert "carries everything" in str(report[0])
-    narrowing = interlayer(mlp([24, 12, 6]), F.cross_entropy, batch(24), probes=6)
+    narrowing = between_layers(mlp([24, 12, 6]), F.cross_entropy, batch(24), probes=6)
     assert curvature.bottlenecks(narrowing) == []
 
 
 def test_what_a_block_diagonal_method_drops():
     net = mlp([6, 6, 6]).double()
-    found = interlayer(net, F.cross_entropy, batch(6, dtype=torch.float64), method="exact", space="parameter")
+    found = between_layers(net, F.cross_entropy, batch(6, dtype=torch.float64), method="exact", space="parameter")
     dropped = curvature.dropped_blocks(found)
     assert sum(d.share for d in dropped) == pytest.approx(found.off_diagonal_mass)
     assert dropped[0].share == max(d.share for d in dropped)
@@ -180,21 +180,21 @@ def test_what_a_block_diagonal_method_drops():
 @pytest.mark.parametrize("act", [nn.ReLU, nn.GELU])
 def test_recommendations_follow_what_gauss_newton_misses_of_the_parameters(act):
     net, data = mlp([8, 8, 8], act).double(), batch(8, dtype=torch.float64)
-    found = interlayer(net, F.cross_entropy, data, method="exact", space="parameter")
+    found = between_layers(net, F.cross_entropy, data, method="exact", space="parameter")
     h, gn = found.blocks.hessian, found.blocks.gauss_newton
     advice = curvature.recommend(found)
     assert advice.missed == pytest.approx(float((h - gn).norm() / h.norm()))
     assert advice.choice == ("gauss-newton" if advice.missed < 0.1 else "full" if advice.missed > 0.7 else "mixed")
     assert curvature.recommend(found, small=-1.0, large=-0.5).choice == "full"
     with pytest.raises(ValueError, match="space='parameter'"):  # a ReLU net has no gap there, and one here
-        curvature.recommend(interlayer(net, F.cross_entropy, data, probes=8))
+        curvature.recommend(between_layers(net, F.cross_entropy, data, probes=8))
 
 
 def test_layers_that_gauss_newton_misses_are_not_hidden_by_one_that_holds_the_curvature():
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double()
     data = torch.randn(8, 3, dtype=torch.float64), torch.randint(0, 2, (8,))
-    found = interlayer(net, F.cross_entropy, data, space="parameter", probes=4)
+    found = between_layers(net, F.cross_entropy, data, space="parameter", probes=4)
     size, missed = np.diag([100.0, 1.0]), np.diag([0.5, 0.99])
     advice = curvature.recommend(replace(found, resonance=size, tensor=missed))
     assert advice.missed < 0.02 and advice.choice == "mixed", advice
@@ -222,7 +222,7 @@ def test_jacobians_and_three_growth_rates(deep):
         assert rates.eq8 == pytest.approx(float(torch.linalg.matrix_norm(product, 2).log().mean()) / 5)
         assert rates.qr <= rates.eq8 + 1e-12 and rates.gain <= rates.eq8 + 1e-12
         # the chain identity of Theorem 25 on a module: H_{v,w} = Πᵀ H_{w,w}
-        apart = interlayer(net, F.cross_entropy, data, method="exact", reduction="per_sample")
+        apart = between_layers(net, F.cross_entropy, data, method="exact", reduction="per_sample")
         torch.testing.assert_close(apart.block("1", "5").H, of.jacobian("5", "1").mT @ apart.block("5", "5").H)
         assert of.output("1").shape == (8, 3, 16)
 
@@ -295,7 +295,7 @@ def test_plan_predicts_the_products():
     net = mlp([40] * 4)
     data = batch(40)
     planned = curvature.plan(net, F.cross_entropy, data, probes=12)
-    found = interlayer(net, F.cross_entropy, data, probes=12)
+    found = between_layers(net, F.cross_entropy, data, probes=12)
     assert planned.products == found.products and planned.nodes == found.nodes
     assert planned.gradients == pytest.approx(found.cost, rel=0.3)
     exact = curvature.plan(net, F.cross_entropy, data, method="exact")

@@ -45,7 +45,7 @@ def test_what_gauss_newton_misses_is_of_the_parameters_hessian(problem, truth):
     share, _ = found.between.missed_in_all
     assert share == pytest.approx(float((h - gn).norm() / h.norm()), rel=1e-6)
     assert any(f"Gauss–Newton misses {100 * share:.0f} ±" in s for s in found.sentences()), found.sentences()
-    activation = curvature.interlayer(*problem, nodes=["0", "2"], method="exact")
+    activation = curvature.between_layers(*problem, nodes=["0", "2"], method="exact")
     assert activation.global_gap < 1e-12 < share, "a ReLU net has no gap between its activations"
     rough = curvature.report(*problem, probes=12).between
     value, error = rough.missed_in_all

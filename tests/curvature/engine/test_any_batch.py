@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from netvitals.curvature import interlayer, operators, trace
+from netvitals.curvature import between_layers, operators, trace
 
 
 class Net(nn.Module):
@@ -115,17 +115,17 @@ def test_activation_space(case):
     model, loss_fn, batch, plain, inputs = case
     zero = torch.zeros(8, dtype=torch.float64)
     h = torch.autograd.functional.hessian(lambda e: loss_at(plain, inputs, e), zero)
-    found = interlayer(model, loss_fn, batch, nodes=["a", "b"], method="exact")
+    found = between_layers(model, loss_fn, batch, nodes=["a", "b"], method="exact")
     torch.testing.assert_close(found.blocks.hessian, h, rtol=1e-10, atol=1e-12)
     assert found.loss == pytest.approx(float(loss_at(plain, inputs).detach()), rel=1e-12)
     # the split is that of the loss given as a function: a network that ends at its logits
-    expected = interlayer(plain, "ce", (*inputs, Y), nodes=["a", "b"], method="exact")
+    expected = between_layers(plain, "ce", (*inputs, Y), nodes=["a", "b"], method="exact")
     torch.testing.assert_close(found.blocks.gauss_newton, expected.blocks.gauss_newton, rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(found.blocks.tensor, expected.blocks.tensor, rtol=1e-10, atol=1e-12)
     assert float(expected.blocks.tensor.abs().max()) > 1e-3 < float(expected.blocks.gauss_newton.abs().max())
-    swept = interlayer(model, loss_fn, batch, nodes=["a", "b"], probes=4)  # as many probes as coordinates: exact
+    swept = between_layers(model, loss_fn, batch, nodes=["a", "b"], probes=4)  # as many probes as coordinates: exact
     np.testing.assert_allclose(swept.resonance, found.resonance, rtol=1e-9)
-    apart = interlayer(model, loss_fn, batch, nodes=["a", "b"], method="exact", reduction="per_sample")
+    apart = between_layers(model, loss_fn, batch, nodes=["a", "b"], method="exact", reduction="per_sample")
     torch.testing.assert_close(apart.block("a", "b").H.mean(0), found.block("a", "b").H, rtol=1e-10, atol=1e-12)
 
 
@@ -155,21 +155,21 @@ def test_a_loss_beside_the_logits_is_refused_with_a_sentence():
 
     model = Penalised(lambda z, loss: {"loss": loss, "logits": z}).double()
     with pytest.raises(ValueError, match="own loss is not a function of its logits alone"):
-        interlayer(model, None, {"x": X, "labels": Y}, nodes=["a", "b"], probes=4)
+        between_layers(model, None, {"x": X, "labels": Y}, nodes=["a", "b"], probes=4)
 
 
 def test_what_is_missing_gets_a_sentence():
     plain = Net(lambda z, loss: z).double()
     with pytest.raises(TypeError, match="no loss_fn was given, and the model's output, a Tensor, holds no loss"):
-        interlayer(plain, None, {"x": X}, probes=4)
+        between_layers(plain, None, {"x": X}, probes=4)
     with pytest.raises(TypeError, match="needs a target; this dict has x, shift"):
-        interlayer(plain, "ce", {"x": X, "shift": SHIFT}, probes=4)
+        between_layers(plain, "ce", {"x": X, "shift": SHIFT}, probes=4)
     other = Net(lambda z, loss: {"loss": loss}).double()
     with pytest.raises(ValueError, match="or no logits in its output"):
-        interlayer(other, None, {"x": X, "labels": Y}, nodes=["a"], probes=4)
+        between_layers(other, None, {"x": X, "labels": Y}, nodes=["a"], probes=4)
 
 
 def test_an_own_loss_that_is_a_sum_is_noticed():
     summed = lambda z, loss: {"loss": F.cross_entropy(z, Y[: len(z)], reduction="sum"), "logits": z}
     with pytest.raises(ValueError, match="not a mean over examples"):
-        interlayer(Net(summed).double(), None, {"x": X}, nodes=["a"], probes=4, reduction="mean_of_norms")
+        between_layers(Net(summed).double(), None, {"x": X}, nodes=["a"], probes=4, reduction="mean_of_norms")

@@ -60,7 +60,7 @@ def test_rows_that_interact_are_noticed_and_the_blocks_are_right(make, method):
     torch.manual_seed(0)
     net, x, y = make().double(), torch.randn(6, 3).double(), torch.randn(6, 2).double()
     nodes = [n for n, _ in net.named_children()][:-1]
-    found = curvature.interlayer(net, "mse", (x, y), nodes=nodes, method=method)
+    found = curvature.between_layers(net, "mse", (x, y), nodes=nodes, method=method)
     h, gn, sizes = shared_hessian(net, nodes, x, y)
     at = torch.tensor([0, *sizes]).cumsum(0).tolist()
     for i in range(len(nodes)):
@@ -85,9 +85,9 @@ def test_examples_that_interact_are_not_kept_apart():
     net, x, y = Centred(), torch.randn(6, 3), torch.randn(6, 2)
     for reduction in ("per_sample", "mean_of_norms"):
         with pytest.raises(ValueError, match="reach another one's output"):
-            curvature.interlayer(net, "mse", (x, y), nodes=["a", "b"], reduction=reduction)
+            curvature.between_layers(net, "mse", (x, y), nodes=["a", "b"], reduction=reduction)
     plain = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
-    assert curvature.interlayer(plain, "mse", (x, y), nodes=["0"], reduction="per_sample").examples == 6
+    assert curvature.between_layers(plain, "mse", (x, y), nodes=["0"], reduction="per_sample").examples == 6
 
 
 def penalised():
@@ -117,7 +117,7 @@ def test_a_penalty_on_parameters_is_in_h_and_refused_for_the_parts():
             of.whole("GN").dense()
     assert curvature.trace(net, loss, (x, y), probes=4000).total == pytest.approx(float(wanted.trace()), rel=0.02)
     with pytest.raises(ValueError, match="reads more than the model's output"):
-        curvature.interlayer(net, loss, (x, y), nodes=["0", "2"], space="parameter")
+        curvature.between_layers(net, loss, (x, y), nodes=["0", "2"], space="parameter")
 
 
 def test_a_copy_in_another_dtype_is_refused_to_a_loss_that_reads_the_original():
@@ -146,7 +146,7 @@ def test_a_term_kept_on_a_module_is_refused_for_the_parts_in_both_spaces():
     loss = lambda o, t: F.mse_loss(o, t) + net.kept
     for space in ("activation", "parameter"):
         with pytest.raises(ValueError, match="does not pass through it"):
-            curvature.interlayer(net, loss, (x, y), nodes=["a"], space=space)
+            curvature.between_layers(net, loss, (x, y), nodes=["a"], space=space)
     names, values = zip(*net.named_parameters())
     sizes = [v.numel() for v in values]
 
@@ -169,7 +169,7 @@ def test_a_wrong_second_derivative_is_noticed_by_every_measurement():
         with pytest.raises(ValueError, match=r"not symmetric .*weight_norm"):
             measure(net, "mse", batch)
     with pytest.raises(ValueError, match="not symmetric"):
-        curvature.interlayer(net, "mse", batch, space="parameter", nodes=["0", "2"])
+        curvature.between_layers(net, "mse", batch, space="parameter", nodes=["0", "2"])
     torch.nn.utils.parametrize.remove_parametrizations(net[0], "weight")
     assert curvature.trace(net, "mse", batch, probes=4).probes == 4
 
@@ -191,7 +191,7 @@ def test_group_norm_is_measured():
     wanted = torch.autograd.functional.hessian(f, flat)
     with curvature.operators(net, "ce", batch) as of:
         torch.testing.assert_close(of.whole().dense(), wanted, rtol=1e-9, atol=1e-11)
-    assert curvature.interlayer(net, "ce", batch, probes=4).nodes
+    assert curvature.between_layers(net, "ce", batch, probes=4).nodes
 
 
 def test_a_loss_function_that_hands_on_the_models_own_loss_is_taken_for_what_it_is():
@@ -217,7 +217,7 @@ def test_a_loss_function_that_hands_on_the_models_own_loss_is_taken_for_what_it_
         torch.testing.assert_close(
             of.whole().dense(), wanted, rtol=1e-4, atol=1e-7
         )  # logits are cast to float32 inside
-    split = curvature.interlayer(gpt, lambda o, y: o.loss, ({"input_ids": ids, "labels": ids}, ids), probes=4)
+    split = curvature.between_layers(gpt, lambda o, y: o.loss, ({"input_ids": ids, "labels": ids}, ids), probes=4)
     assert split.nodes
 
 
@@ -237,7 +237,7 @@ def test_a_table_of_positions_is_one_tensor_whatever_the_batch(batch):
     torch.manual_seed(0)
     net, ids = Positions().double(), torch.randint(0, 11, (batch, 8))
     loss = lambda o, y: F.cross_entropy(o.flatten(0, 1), y.flatten())
-    found = curvature.interlayer(net, loss, (ids, ids), nodes=["tok", "pos"], probes=40)
+    found = curvature.between_layers(net, loss, (ids, ids), nodes=["tok", "pos"], probes=40)
     assert found.sizes == (32, 32)
     eps = torch.zeros(8, 4, dtype=torch.float64)
 
@@ -267,7 +267,7 @@ class Second(nn.Module):
 def test_every_tensor_that_a_node_returns_is_perturbed_and_the_used_ones_count():
     torch.manual_seed(0)
     net, x, y = Second().double(), torch.randn(5, 6, 3).double(), torch.randn(5, 2).double()
-    found = curvature.interlayer(net, "mse", (x, y), nodes=["body"], method="exact")
+    found = curvature.between_layers(net, "mse", (x, y), nodes=["body"], method="exact")
     assert found.sizes == (4,) and found.resonance[0, 0] > 0
 
     def f(e):
@@ -284,7 +284,7 @@ def test_a_sequence_first_layer_is_measured_with_its_examples_in_the_second_dime
     layer = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0).double()
     net = nn.Sequential(layer, nn.Linear(4, 3)).double()
     x, y = torch.randn(6, 3, 4).double(), torch.randn(6, 3, 3).double()  # positions, examples, channels
-    found = curvature.interlayer(net, "mse", (x, y), nodes=["0"], method="exact")
+    found = curvature.between_layers(net, "mse", (x, y), nodes=["0"], method="exact")
     assert found.examples == 3 and found.sizes == (24,)
 
     def f(e):
@@ -295,7 +295,7 @@ def test_a_sequence_first_layer_is_measured_with_its_examples_in_the_second_dime
     wanted = torch.autograd.functional.hessian(f, torch.zeros(6, 4, dtype=torch.float64)).reshape(24, 24)
     assert found.resonance[0, 0] == pytest.approx(float(wanted.norm()), rel=1e-9)
     with pytest.raises(ValueError, match="reach another one's output"):
-        curvature.interlayer(net, "mse", (x, y), nodes=["0"], reduction="per_sample")
+        curvature.between_layers(net, "mse", (x, y), nodes=["0"], reduction="per_sample")
 
 
 def test_an_expert_that_sees_some_rows_is_measured_for_what_it_saw():
@@ -313,7 +313,7 @@ def test_an_expert_that_sees_some_rows_is_measured_for_what_it_saw():
     torch.manual_seed(0)
     net, x, y = Routed().double(), torch.randn(6, 3).double(), torch.randn(6, 2).double()
     x[:, 0] = torch.tensor([1.0, 2.0, -1.0, 3.0, -2.0, 4.0])
-    found = curvature.interlayer(net, "mse", (x, y), nodes=["a", "b"], method="exact")
+    found = curvature.between_layers(net, "mse", (x, y), nodes=["a", "b"], method="exact")
     assert found.sizes == (16, 8) and (found.resonance.diagonal() > 0).all()
     chosen = x[:, 0] > 0
 
@@ -330,7 +330,7 @@ def test_a_block_that_vanishes_is_no_wrong_derivative():
     torch.manual_seed(4)
     net = nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 3))
     batch = torch.randn(8, 5), torch.randint(0, 3, (8,))
-    found = curvature.interlayer(net, "ce", batch, nodes=["1", "2", "4"], mode="train", probes=4)
+    found = curvature.between_layers(net, "ce", batch, nodes=["1", "2", "4"], mode="train", probes=4)
     assert found.resonance[1, 1] < 1e-5 * found.resonance[2, 2]
 
 

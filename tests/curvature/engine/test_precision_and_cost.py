@@ -39,7 +39,7 @@ def test_checkpointed_blocks_have_the_curvature_of_plain_ones(space, nodes):
     plain = copy.deepcopy(net)
     plain.forward = lambda x: plain.c(plain.b(torch.tanh(plain.a(x))))
     found, expected = (
-        curvature.interlayer(m, F.mse_loss, batch, nodes=nodes, space=space, method="exact") for m in (net, plain)
+        curvature.between_layers(m, F.mse_loss, batch, nodes=nodes, space=space, method="exact") for m in (net, plain)
     )
     np.testing.assert_allclose(found.resonance, expected.resonance, rtol=1e-9)
 
@@ -75,10 +75,10 @@ def test_half_precision_is_measured_and_says_how_roughly(dtype):
     torch.manual_seed(0)
     net = mlp(nn.Tanh, 24, 2)
     x, y = torch.randn(8, 24), torch.randint(0, 10, (8,))
-    exact = curvature.interlayer(net, F.cross_entropy, (x, y), method="exact")
+    exact = curvature.between_layers(net, F.cross_entropy, (x, y), method="exact")
     half = copy.deepcopy(net).to(dtype)
     for more in ({"probes": 12}, {"method": "exact", "dtype": dtype}, {"probes": 12, "reduction": "per_sample"}):
-        found = curvature.interlayer(half, F.cross_entropy, (x.to(dtype), y), **more)
+        found = curvature.between_layers(half, F.cross_entropy, (x.to(dtype), y), **more)
         assert found.floor >= 4 * torch.finfo(dtype).eps, found.floor
         if found.reduction == "mean_block":
             np.testing.assert_allclose(found.resonance, exact.resonance, rtol=0.15)
@@ -97,7 +97,7 @@ def test_float32_inside_a_float64_model_raises_the_floor():
     cast = nn.Sequential(plain[0], plain[1], Cast(), plain[2])
     batch = (torch.randn(7, 6).double(), torch.randint(0, 3, (7,)))
     floors = [
-        curvature.interlayer(m.double(), F.cross_entropy, batch, nodes=["0", "1"], method="exact").floor
+        curvature.between_layers(m.double(), F.cross_entropy, batch, nodes=["0", "1"], method="exact").floor
         for m in (plain, cast)
     ]
     assert floors[0] < 1e-14 and floors[1] >= 4 * torch.finfo(torch.float32).eps, floors
@@ -131,8 +131,8 @@ def test_the_stated_cost_is_the_cost(name):
     net, batch = make(), (torch.randn(*shape), torch.randint(0, 10, (shape[0],)))
     gradient, _ = work(lambda: torch.autograd.grad(F.cross_entropy(net(batch[0]), batch[1]), list(net.parameters())))
     runs = {
-        "activation": lambda: curvature.interlayer(net, F.cross_entropy, batch, probes=20),
-        "parameter": lambda: curvature.interlayer(net, F.cross_entropy, batch, probes=20, space="parameter"),
+        "activation": lambda: curvature.between_layers(net, F.cross_entropy, batch, probes=20),
+        "parameter": lambda: curvature.between_layers(net, F.cross_entropy, batch, probes=20, space="parameter"),
         "trace": lambda: curvature.trace(net, F.cross_entropy, batch, probes=20),
         "gauss-newton": lambda: curvature.trace(net, F.cross_entropy, batch, probes=20, part="GN"),
         "eigenvalues": lambda: curvature.top_eigenvalues(net, F.cross_entropy, batch, k=2),

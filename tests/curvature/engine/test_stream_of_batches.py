@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from netvitals.curvature import interlayer, operators, spectral_density, top_eigenvalues, trace
+from netvitals.curvature import between_layers, operators, spectral_density, top_eigenvalues, trace
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_every_measurement_of_many_batches_is_that_of_their_union(problem, bench
 @pytest.mark.parametrize("space", ["parameter", "activation"])
 def test_interlayer_of_many_batches_is_that_of_their_union(problem, space):
     net, whole, parts = problem
-    one, many = (interlayer(net, F.cross_entropy, b, probes=5, space=space, refine=2) for b in (whole, parts))
+    one, many = (between_layers(net, F.cross_entropy, b, probes=5, space=space, refine=2) for b in (whole, parts))
     for metric in ("resonance", "tensor", "gn_gap", "coupling", "stable_rank", "resonance_stderr"):
         np.testing.assert_allclose(getattr(many, metric), getattr(one, metric), rtol=1e-6, atol=1e-9, err_msg=metric)
     assert many.examples == 23 and many.loss == pytest.approx(one.loss)
@@ -133,7 +133,7 @@ class Failing:
 
 
 @pytest.mark.parametrize("stop", [2, 3, 9])
-@pytest.mark.parametrize("of", ["trace", "interlayer", "eigenvalues"])
+@pytest.mark.parametrize("of", ["trace", "between_layers", "eigenvalues"])
 def test_an_interrupted_run_goes_on_where_it_stopped(problem, tmp_path, monkeypatch, of, stop):
     from netvitals.curvature.engine import journal, stream
 
@@ -142,7 +142,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(problem, tmp_path, monkeypa
     net, _, parts = problem
     measure = {
         "trace": lambda b, **more: trace(net, F.cross_entropy, b, probes=3, **more).draws,
-        "interlayer": lambda b, **more: interlayer(net, F.cross_entropy, b, probes=5, **more).resonance,
+        "between_layers": lambda b, **more: between_layers(net, F.cross_entropy, b, probes=5, **more).resonance,
         "eigenvalues": lambda b, **more: top_eigenvalues(net, F.cross_entropy, b, k=1, **more).values,
     }[of]
     expected = measure(parts)
@@ -176,7 +176,7 @@ def test_the_error_over_batches_of_norms_and_ratios_is_the_spread_of_other_data(
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 3)).double()
     draw = lambda: [(torch.randn(16, 4).double(), torch.randint(0, 3, (16,))) for _ in range(12)]
-    runs = [interlayer(net, F.cross_entropy, draw(), nodes=["0", "2"], probes=6) for _ in range(30)]
+    runs = [between_layers(net, F.cross_entropy, draw(), nodes=["0", "2"], probes=6) for _ in range(30)]
     for metric in ("resonance", "gauss_newton", "coupling", "gn_gap"):
         for i, j in ((0, 0), (0, 1), (1, 1)):
             if metric == "coupling" and i == j:
@@ -191,7 +191,7 @@ def test_batches_of_another_length_are_refused_between_activations():
     net = nn.Sequential(nn.Conv1d(2, 3, 3, padding=1), nn.Tanh(), nn.Conv1d(3, 2, 3, padding=1))
     batch = lambda length: (torch.randn(4, 2, length), torch.randn(4, 2, length))
     with pytest.raises(ValueError, match="in the first batch and 21 in another"):
-        interlayer(net, "mse", [batch(5), batch(7)], nodes=["0"], probes=4)
+        between_layers(net, "mse", [batch(5), batch(7)], nodes=["0"], probes=4)
 
 
 def test_sequence_first_batches_count_by_their_examples(bench):
@@ -199,7 +199,7 @@ def test_sequence_first_batches_count_by_their_examples(bench):
     net = nn.Sequential(nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0), nn.Linear(4, 3)).double()
     x, y = torch.randn(5, 6, 4).double(), torch.randn(5, 6, 3).double()  # positions, examples, channels
     parts = [(x[:, :4], y[:, :4]), (x[:, 4:], y[:, 4:])]
-    one, many = (interlayer(net, "mse", b, nodes=["0", "1"], space="parameter", probes=4) for b in ((x, y), parts))
+    one, many = (between_layers(net, "mse", b, nodes=["0", "1"], space="parameter", probes=4) for b in ((x, y), parts))
     np.testing.assert_allclose(many.resonance, one.resonance, rtol=1e-8)
 
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from netvitals.curvature import trace
 from netvitals.curvature.engine.layout import Place
-from netvitals.curvature.matrices.layer_calls import Call, root, source_of
+from netvitals.curvature.matrices.layer_calls import LayerCall, root, source_of
 
 
 class Text(nn.Module):
@@ -167,7 +167,7 @@ def test_roots_and_layouts():
     layer = nn.Linear(3, 2).double()
     x = torch.randn(5, 4, 3, generator=g, dtype=torch.float64)  # positions first
     first, second = (
-        source_of(Call(layer, Place("rows", d), "w", "b"), v, torch.Size((*v.shape[:2], 2)), 4)
+        source_of(LayerCall(layer, Place("rows", d), "w", "b"), v, torch.Size((*v.shape[:2], 2)), 4)
         for d, v in ((1, x), (0, x.transpose(0, 1)))
     )
     r = torch.randn(6, first.size, generator=g, dtype=torch.float64)

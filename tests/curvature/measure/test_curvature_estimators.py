@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from netvitals.curvature import InterlayerCurvature, interlayer, operators
+from netvitals.curvature import InterlayerCurvature, between_layers, operators
 from netvitals.curvature.engine.operator import Operator
 from netvitals.curvature.engine.probes import draw, generator
 from netvitals.curvature.measure import estimators
@@ -101,7 +101,7 @@ def net():
 
 
 def test_estimators_on_a_net_agree_with_exact(net):
-    exact: InterlayerCurvature = interlayer(*net, method="exact")
+    exact: InterlayerCurvature = between_layers(*net, method="exact")
     with operators(*net, nodes=list(exact.nodes), space="activation") as of:
         v, w = exact.nodes[0], exact.nodes[2]
         at = exact.at(v, w)
@@ -120,16 +120,16 @@ def test_estimators_on_a_net_agree_with_exact(net):
 
 @pytest.mark.slow
 def test_gap_per_pair_at_thirty_probes_is_good_to_seven_percent(net):
-    exact = interlayer(*net, method="exact")
-    runs = [interlayer(*net, probes=30, seed=s) for s in range(20)]
+    exact = between_layers(*net, method="exact")
+    runs = [between_layers(*net, probes=30, seed=s) for s in range(20)]
     live = exact.gn_gap > 1e-9
     spread = np.std([r.gn_gap[live] / exact.gn_gap[live] for r in runs], axis=0)
     assert spread.mean() <= 0.07, spread.mean()
 
 
 def test_independent_probes_by_sample_estimate_the_joint_norm(net):
-    mean, joint = (interlayer(*net, method="exact", reduction=r) for r in ("mean_block", "joint"))
-    swept = interlayer(*net, probes=40, reduction="joint")
+    mean, joint = (between_layers(*net, method="exact", reduction=r) for r in ("mean_block", "joint"))
+    swept = between_layers(*net, probes=40, reduction="joint")
     np.testing.assert_allclose(swept.resonance, joint.resonance, rtol=0.15)
     assert (np.abs(joint.resonance / mean.resonance - 1) > 0.05).any()
 

@@ -8,12 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from netvitals.curvature import interlayer
+from netvitals.curvature import between_layers
 
 
 def test_activation_blocks_equal_the_hessian_of_the_perturbed_loss(case, bench):
     model, loss, batch, nodes = case
-    found = interlayer(model, loss, batch, nodes=nodes, method="exact")
+    found = between_layers(model, loss, batch, nodes=nodes, method="exact")
     reference, _ = bench.perturbed_hessian(model, loss, batch, list(found.nodes))
     error = bench.relative(found.blocks.hessian, reference)
     assert error <= 1e-10, f"relative error {error:.1e}"
@@ -22,7 +22,7 @@ def test_activation_blocks_equal_the_hessian_of_the_perturbed_loss(case, bench):
 def test_parameter_blocks_equal_the_hessian_of_the_loss(case, bench):
     model, loss, batch, _ = case
     nodes = [n for n, _ in model.named_parameters()]
-    found = interlayer(model, loss, batch, nodes=nodes, method="exact", space="parameter")
+    found = between_layers(model, loss, batch, nodes=nodes, method="exact", space="parameter")
     reference, sizes = bench.parameter_hessian(model, loss, batch)
     at = dict(zip(sizes, torch.arange(sum(sizes.values())).split(list(sizes.values()))))
     order = torch.cat([at[n] for n in found.nodes])
@@ -33,7 +33,7 @@ def test_parameter_blocks_equal_the_hessian_of_the_loss(case, bench):
 def test_gauss_newton_part_is_the_output_jacobian_squared(case, bench):
     model, loss, batch, nodes = case
     x, y = batch
-    found = interlayer(model, loss, batch, nodes=nodes, method="exact")
+    found = between_layers(model, loss, batch, nodes=nodes, method="exact")
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
         out = model(x).detach()
     curvature = torch.func.hessian(lambda o: loss(o, y))(out).reshape(out.numel(), out.numel())
@@ -75,7 +75,7 @@ def _gradient(model, loss, batch, calls):
 @pytest.mark.parametrize("reduction", ["per_sample", "joint"])
 def test_blocks_by_sample_agree_with_the_full_perturbation(case, reduction, bench):
     model, loss, batch, nodes = case
-    found = interlayer(model, loss, batch, nodes=nodes, method="exact", reduction=reduction)
+    found = between_layers(model, loss, batch, nodes=nodes, method="exact", reduction=reduction)
     reference, sizes = bench.perturbed_hessian(model, loss, batch, list(found.nodes), per_sample=True)
     b = batch[0].shape[0]
     if reduction == "joint":
@@ -90,7 +90,7 @@ def test_blocks_by_sample_agree_with_the_full_perturbation(case, reduction, benc
 def test_reductions_differ_as_they_should(case):
     """Norm of the mean ≤ mean of norms; the joint norm is the root of the summed squares over B."""
     model, loss, batch, nodes = case
-    get = lambda r: interlayer(model, loss, batch, nodes=nodes, method="exact", reduction=r)
+    get = lambda r: between_layers(model, loss, batch, nodes=nodes, method="exact", reduction=r)
     mean, apart, joint = get("mean_block"), get("per_sample"), get("joint")
     assert (mean.resonance <= apart.resonance + 1e-12).all()
     b = batch[0].shape[0]
@@ -101,7 +101,7 @@ def test_reductions_differ_as_they_should(case):
 
 def test_metrics_are_those_of_the_blocks(case):
     model, loss, batch, nodes = case
-    found = interlayer(model, loss, batch, nodes=nodes, method="exact")
+    found = between_layers(model, loss, batch, nodes=nodes, method="exact")
     v, w = found.nodes[0], found.nodes[-1]
     h, gn, t = found.block(v, w)
     numbers = found.at(v, w)
@@ -120,9 +120,9 @@ def test_metrics_are_those_of_the_blocks(case):
 def test_piecewise_linear_nets_have_no_tensor_part_in_activation_space_but_a_residual_in_parameters(act):
     net = nn.Sequential(nn.Linear(5, 6), act(), nn.Linear(6, 6), act(), nn.Linear(6, 3)).double()
     batch = (torch.randn(4, 5).double(), torch.randint(0, 3, (4,)))
-    activations = interlayer(net, F.cross_entropy, batch, nodes=["1", "3"], method="exact")
+    activations = between_layers(net, F.cross_entropy, batch, nodes=["1", "3"], method="exact")
     assert float(activations.blocks.tensor.abs().max()) == 0
-    parameters = interlayer(net, F.cross_entropy, batch, nodes=["0", "2", "4"], method="exact", space="parameter")
+    parameters = between_layers(net, F.cross_entropy, batch, nodes=["0", "2", "4"], method="exact", space="parameter")
     off = ~np.eye(3, dtype=bool)
     assert (parameters.gn_gap[off] > 1e-2).all(), parameters.gn_gap
     assert (np.diag(parameters.gn_gap) < 1e-12).all(), parameters.gn_gap
@@ -130,7 +130,7 @@ def test_piecewise_linear_nets_have_no_tensor_part_in_activation_space_but_a_res
 
 def test_float32_gap_of_a_relu_net_is_below_1e_7():
     net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 3))
-    found = interlayer(net, F.cross_entropy, (torch.randn(8, 8), torch.randint(0, 3, (8,))), probes=6)
+    found = between_layers(net, F.cross_entropy, (torch.randn(8, 8), torch.randint(0, 3, (8,))), probes=6)
     assert np.nanmax(found.gn_gap) <= 1e-7
 
 
@@ -139,21 +139,21 @@ def test_batch_norm_in_train_mode_couples_samples_and_gives_a_relu_net_a_tensor_
         nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 3)
     ).double()
     batch = (torch.randn(6, 4).double(), torch.randint(0, 3, (6,)))
-    assert interlayer(net, F.cross_entropy, batch, nodes=["0"], method="exact", mode="eval").global_gap == 0
-    assert interlayer(net, F.cross_entropy, batch, nodes=["0"], method="exact").global_gap > 0.1
+    assert between_layers(net, F.cross_entropy, batch, nodes=["0"], method="exact", mode="eval").global_gap == 0
+    assert between_layers(net, F.cross_entropy, batch, nodes=["0"], method="exact").global_gap > 0.1
     same = copy.deepcopy(net)  # torch.func cannot count batches; batch statistics are the same without the count
     same[3].track_running_stats, same[3].running_mean, same[3].running_var = False, None, None
     reference, _ = bench.perturbed_hessian(same, F.cross_entropy, batch, ["0"], per_sample=True)
-    found = interlayer(net, F.cross_entropy, batch, nodes=["0"], method="exact", reduction="joint")
+    found = between_layers(net, F.cross_entropy, batch, nodes=["0"], method="exact", reduction="joint")
     assert bench.relative(found.blocks.hessian, reference) <= 1e-10
     with pytest.raises(ValueError, match="batch normalisation is in train mode"):
-        interlayer(net, F.cross_entropy, batch, nodes=["0"], reduction="per_sample")
+        between_layers(net, F.cross_entropy, batch, nodes=["0"], reduction="per_sample")
 
 
 def test_a_linear_head_leaves_no_tensor_part_at_the_last_node(bench):
     net = bench.chain().double()
     batch = (torch.randn(3, 5).double(), torch.randint(0, 3, (3,)))
-    found = interlayer(net, F.cross_entropy, batch, nodes=["1", "4"], method="exact")
+    found = between_layers(net, F.cross_entropy, batch, nodes=["1", "4"], method="exact")
     assert found.tensor[0, 1] == 0 and found.tensor[1, 1] == 0 and found.tensor[0, 0] > 1e-4
 
 
@@ -176,7 +176,7 @@ def test_attention_blocks_at_initialisation(bench):
     """H^T is nonzero for QQ, QK, QV, KK, KV and zero for VV."""
     net = bench.Attention().double()
     batch = (torch.randn(4, 3, 4).double(), torch.randn(4, 2).double())
-    found = interlayer(net, F.mse_loss, batch, nodes=["q", "k", "v"], method="exact")
+    found = between_layers(net, F.mse_loss, batch, nodes=["q", "k", "v"], method="exact")
     assert found.tensor[2, 2] < 1e-12
     others = [found.tensor[i, j] for i in range(3) for j in range(3) if (i, j) != (2, 2)]
     assert min(others) > 1e-8
@@ -185,5 +185,5 @@ def test_attention_blocks_at_initialisation(bench):
 def test_residual_gap_needs_no_copy_of_a_float64_model(bench):
     net = bench.Residual().double()
     before = [p.clone() for p in net.parameters()]
-    interlayer(net, F.cross_entropy, (torch.randn(3, 5).double(), torch.randint(0, 3, (3,))), method="exact")
+    between_layers(net, F.cross_entropy, (torch.randn(3, 5).double(), torch.randint(0, 3, (3,))), method="exact")
     assert all(torch.equal(a, b) for a, b in zip(before, net.parameters()))

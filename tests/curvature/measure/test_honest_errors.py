@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from netvitals.curvature import interlayer, trace
+from netvitals.curvature import between_layers, trace
 from netvitals.curvature.measure.leading import leading_squares
 
 SEEDS = 14
@@ -19,13 +19,13 @@ def problem():
     layers = [part for _ in range(3) for part in (nn.Linear(64, 64), nn.GELU())]
     net = nn.Sequential(*layers, nn.Linear(64, 10)).double()
     batch = (torch.randn(16, 64).double(), torch.randint(0, 10, (16,)))
-    return net, batch, interlayer(net, F.cross_entropy, batch, method="exact")
+    return net, batch, between_layers(net, F.cross_entropy, batch, method="exact")
 
 
 @pytest.mark.parametrize("probes", [10, 30])
 def test_z_scores_of_every_error_bar(problem, probes):
     net, batch, exact = problem
-    runs = [interlayer(net, F.cross_entropy, batch, probes=probes, seed=s, refine=6) for s in range(SEEDS)]
+    runs = [between_layers(net, F.cross_entropy, batch, probes=probes, seed=s, refine=6) for s in range(SEEDS)]
     upper = np.triu_indices(len(exact.nodes))
     live = exact.tensor[upper] > 1e-9  # where T vanishes there is nothing to estimate of it
     for metric in ("resonance", "tensor", "coupling", "gn_gap", "stable_rank"):
@@ -56,13 +56,13 @@ def test_z_scores_of_traces(bench):
 
 def test_a_stable_rank_is_a_bound_until_its_spectral_norm_has_converged(problem):
     net, batch, exact = problem
-    rough = interlayer(net, F.cross_entropy, batch, probes=8)
+    rough = between_layers(net, F.cross_entropy, batch, probes=8)
     assert rough.stable_rank_is_bound.any(), "eight probes cannot know these norms"
     assert "upper bounds" in str(rough)
     open_ones = rough.stable_rank_is_bound
     slack = 4 * rough.resonance_stderr / rough.resonance * rough.stable_rank
     assert (rough.stable_rank + slack >= exact.stable_rank)[open_ones].all()
-    fine = interlayer(net, F.cross_entropy, batch, probes=8, refine=16)
+    fine = between_layers(net, F.cross_entropy, batch, probes=8, refine=16)
     assert not fine.stable_rank_is_bound.any() and "upper bounds" not in str(fine)
     np.testing.assert_allclose(fine.spectral_norm, exact.spectral_norm, rtol=1e-3)
     assert not exact.stable_rank_is_bound.any()

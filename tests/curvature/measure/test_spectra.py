@@ -144,10 +144,10 @@ def test_density_of_one_block_and_of_activation_space():
 
 
 def test_operators_are_the_blocks(case):
-    from netvitals.curvature import interlayer
+    from netvitals.curvature import between_layers
 
     model, loss, batch, nodes = case
-    exact = interlayer(model, loss, batch, nodes=nodes, method="exact")
+    exact = between_layers(model, loss, batch, nodes=nodes, method="exact")
     v, w = exact.nodes[0], exact.nodes[-1]
     with operators(model, loss, batch, nodes=nodes, space="activation") as of:
         for part, matrix in zip(("H", "GN", "T"), exact.block(v, w)):

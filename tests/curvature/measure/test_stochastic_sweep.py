@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from netvitals.curvature import interlayer
+from netvitals.curvature import between_layers
 
 
 def mlp(act, width, depth, norm=False, classes=10):
@@ -26,8 +26,8 @@ def measured(request):
     spec = NETS[request.param]
     net = mlp(*spec).double()
     batch = (torch.randn(16, spec[1]).double(), torch.randint(0, 10, (16,)))
-    exact = interlayer(net, F.cross_entropy, batch, method="exact")
-    return net, batch, exact, [interlayer(net, F.cross_entropy, batch, probes=30, seed=s) for s in range(60)]
+    exact = between_layers(net, F.cross_entropy, batch, method="exact")
+    return net, batch, exact, [between_layers(net, F.cross_entropy, batch, probes=30, seed=s) for s in range(60)]
 
 
 @pytest.mark.slow
@@ -58,7 +58,7 @@ def test_other_standard_errors_cover_too(measured, metric, least):
 @pytest.mark.slow
 def test_shared_probes_and_deflation_beat_plain_probes(measured):
     net, batch, exact, runs = measured
-    plain = [interlayer(net, F.cross_entropy, batch, probes=30, seed=s, plain=True) for s in range(20)]
+    plain = [between_layers(net, F.cross_entropy, batch, probes=30, seed=s, plain=True) for s in range(20)]
     spread = lambda rs: np.sqrt(np.mean([(r.resonance / exact.resonance - 1) ** 2 for r in rs]))
     assert spread(runs) < 0.6 * spread(plain), (spread(runs), spread(plain))
     assert np.isnan(plain[0].stable_rank).all()
@@ -77,8 +77,8 @@ def test_refining_brings_the_stable_rank_of_slow_spectra_nearer():
     torch.manual_seed(1)
     net = mlp(nn.GELU, 128, 3).double()
     batch = (torch.randn(16, 128).double(), torch.randint(0, 10, (16,)))
-    exact = interlayer(net, F.cross_entropy, batch, method="exact").stable_rank
-    runs = [interlayer(net, F.cross_entropy, batch, probes=12, refine=r) for r in (0, 2, 8)]
+    exact = between_layers(net, F.cross_entropy, batch, method="exact").stable_rank
+    runs = [between_layers(net, F.cross_entropy, batch, probes=12, refine=r) for r in (0, 2, 8)]
     errors = [float(np.mean(r.stable_rank / exact - 1)) for r in runs]
     assert errors[0] > errors[1] > errors[2] > -0.05, errors
     assert errors[2] < 0.1 and runs[2].products == runs[0].products + 8 * 9
@@ -93,15 +93,15 @@ def test_gap_is_within_a_quarter_at_thirty_probes(measured):
 
 def test_same_seed_same_numbers_other_seed_other_numbers(measured):
     net, batch, _, runs = measured
-    again = interlayer(net, F.cross_entropy, batch, probes=30, seed=0)
+    again = between_layers(net, F.cross_entropy, batch, probes=30, seed=0)
     np.testing.assert_array_equal(again.resonance, runs[0].resonance)
     assert (runs[0].resonance != runs[1].resonance).any()
 
 
 def test_narrow_nodes_are_exact(case):
     model, loss, batch, nodes = case
-    exact = interlayer(model, loss, batch, nodes=nodes, method="exact")
-    swept = interlayer(model, loss, batch, nodes=nodes, probes=max(exact.sizes))
+    exact = between_layers(model, loss, batch, nodes=nodes, method="exact")
+    swept = between_layers(model, loss, batch, nodes=nodes, probes=max(exact.sizes))
     for key in ("resonance", "gauss_newton", "tensor", "coupling", "stable_rank"):
         np.testing.assert_allclose(getattr(swept, key), getattr(exact, key), rtol=1e-6, atol=1e-12, err_msg=key)
 
@@ -110,7 +110,7 @@ def test_narrow_nodes_are_exact(case):
 def test_one_sweep_costs_nodes_times_probes_products(space):
     net = mlp(nn.Tanh, 40, 4)
     batch = (torch.randn(8, 40), torch.randint(0, 10, (8,)))
-    found = interlayer(net, F.cross_entropy, batch, probes=12, space=space)
+    found = between_layers(net, F.cross_entropy, batch, probes=12, space=space)
     assert found.products == 12 * len(found.nodes)
     assert found.cost < 4 * found.products
 
@@ -120,8 +120,8 @@ def test_other_reductions_estimate_what_they_say(reduction):
     torch.manual_seed(2)
     net = mlp(nn.Tanh, 40, 3).double()
     batch = (torch.randn(4, 40).double(), torch.randint(0, 10, (4,)))
-    exact = interlayer(net, F.cross_entropy, batch, method="exact", reduction=reduction)
-    swept = interlayer(net, F.cross_entropy, batch, probes=30, reduction=reduction)
+    exact = between_layers(net, F.cross_entropy, batch, method="exact", reduction=reduction)
+    swept = between_layers(net, F.cross_entropy, batch, probes=30, reduction=reduction)
     np.testing.assert_allclose(swept.resonance, exact.resonance, rtol=0.1)
     np.testing.assert_allclose(swept.gn_gap, exact.gn_gap, rtol=0.2, atol=1e-9)
     if reduction == "per_sample":
@@ -133,8 +133,8 @@ def test_parameter_space_sweep_agrees_with_exact():
     torch.manual_seed(2)
     net = mlp(nn.Tanh, 10, 3).double()
     batch = (torch.randn(16, 10).double(), torch.randint(0, 10, (16,)))
-    exact = interlayer(net, F.cross_entropy, batch, method="exact", space="parameter")
-    swept = interlayer(net, F.cross_entropy, batch, probes=30, space="parameter")
+    exact = between_layers(net, F.cross_entropy, batch, method="exact", space="parameter")
+    swept = between_layers(net, F.cross_entropy, batch, probes=30, space="parameter")
     np.testing.assert_allclose(swept.resonance, exact.resonance, rtol=0.1)
     assert (np.abs(swept.resonance - exact.resonance) <= 4 * swept.resonance_stderr).all()
     np.testing.assert_allclose(swept.gn_gap, exact.gn_gap, rtol=0.15, atol=1e-9)
@@ -143,8 +143,8 @@ def test_parameter_space_sweep_agrees_with_exact():
 def test_chunks_do_not_change_the_numbers():
     net = mlp(nn.SiLU, 40, 3).double()
     batch = (torch.randn(8, 40).double(), torch.randint(0, 10, (8,)))
-    wide = interlayer(net, F.cross_entropy, batch, probes=12)
-    tight = interlayer(net, F.cross_entropy, batch, probes=12, memory=400_000)
+    wide = between_layers(net, F.cross_entropy, batch, probes=12)
+    tight = between_layers(net, F.cross_entropy, batch, probes=12, memory=400_000)
     np.testing.assert_allclose(tight.resonance, wide.resonance, rtol=1e-9)
 
 

@@ -10,7 +10,7 @@ from torch import nn
 from netvitals.capture.task import inputs_of
 from netvitals.singular import classify_spectrum, readout, spectrum_along
 from netvitals.singular.checkpoint.candidates import candidate_directions
-from netvitals.singular.checkpoint.one_checkpoint import distance
+from netvitals.singular.checkpoint.readout import distance
 
 
 def planted(distance=1e-3, activation=nn.Tanh):

@@ -1,7 +1,7 @@
 """The clinic: planted diseases and healthy controls, on which findings earn their error rates.
 
 ``DISEASES`` and ``CONTROLS`` are data; :func:`examine` plants one and judges what the instrument says, :func:`cure`
-applies what it advises; ``bench/clinic.py`` does it for all and writes the tables.
+applies what it advises; ``bench/bugs/planted.py`` does it for all and writes the tables.
 """
 
 from netvitals_lab.clinic.controls import CONTROLS, Control

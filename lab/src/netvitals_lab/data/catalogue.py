@@ -6,7 +6,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from netvitals_lab import grammar
+from netvitals_lab import spec as grammar
 from netvitals_lab.data.audio import Audio
 from netvitals_lab.data.dataset import Dataset
 from netvitals_lab.data.folder import root
@@ -15,7 +15,7 @@ from netvitals_lab.data.photographs import ImageNet, Photographs, Places365, Tin
 from netvitals_lab.data.speech import Speech
 from netvitals_lab.data.synthetic import Noise, SequenceTeacher, VectorTeacher
 from netvitals_lab.data.tokens import RandomTokens, Shards, Text, WikiText
-from netvitals_lab.placement import CPU, device
+from netvitals_lab.device import CPU, device
 
 _CATALOGUE: dict[str, Any] = {
     "digits": Digits,

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from netvitals_lab.engine.assumptions import awaited, data_of
 from netvitals_lab.engine.claim import Claim
 from netvitals_lab.engine.judges.comparing import seen_by
-from netvitals_lab.engine.setting import awaited, data_of
 from netvitals_lab.engine.store import Results, TrialRecord, fingerprint
 from netvitals_lab.engine.study import Config, Row, Study, trial_key, trial_name
 from netvitals_lab.engine.verdict import JUDGED, Verdict, not_judged, not_run

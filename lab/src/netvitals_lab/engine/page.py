@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from netvitals.report.shell import render_html, write_html
+from netvitals.report.page_shell import render_html, write_html
+from netvitals_lab.engine.assumptions import INTRO, Setting, settings_of
 from netvitals_lab.engine.progress import duration
-from netvitals_lab.engine.setting import INTRO, Setting, settings_of
-from netvitals_lab.engine.standing import Standing, plot_of
+from netvitals_lab.engine.status import Standing, plot_of
 from netvitals_lab.engine.store import Results
 from netvitals_lab.engine.verdict import JUDGED, LABELS, MEANINGS, STATUSES, Status
 

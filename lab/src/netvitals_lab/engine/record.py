@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from netvitals.report.plot import HEIGHT, WIDTH, Plot, style
+from netvitals_lab.engine.assumptions import INTRO, settings_of
 from netvitals_lab.engine.page import HEADINGS, OURS, basis
-from netvitals_lab.engine.setting import INTRO, settings_of
-from netvitals_lab.engine.standing import Standing, plot_of, recorded_verdicts
+from netvitals_lab.engine.status import Standing, plot_of, recorded_verdicts
 from netvitals_lab.engine.store import Results
 from netvitals_lab.engine.study import SCALES
 from netvitals_lab.engine.verdict import LABELS, MEANINGS, STATUSES, Verdict

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from netvitals.runs.lock import FileLock, FileLocked
+from netvitals_lab.device import CPU, checked
 from netvitals_lab.engine.claim import Claim
 from netvitals_lab.engine.judging import changed_hypothesis, judge, rows_of
 from netvitals_lab.engine.progress import shown
@@ -20,7 +21,6 @@ from netvitals_lab.engine.study import Resources, Row, Study, trial_key
 from netvitals_lab.engine.verdict import STATUSES, Verdict
 from netvitals_lab.engine.versions import code_version
 from netvitals_lab.engine.workers import Engine, Outcome, TrialTask, make_engine
-from netvitals_lab.placement import CPU, checked
 
 ATTEMPTS = 2  # a trial that raises or breaks its worker is tried once more
 LOSSES = 7  # workers that may be killed under one trial by others before the trial itself is suspected

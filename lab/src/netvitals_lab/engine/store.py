@@ -20,8 +20,8 @@ from pathlib import Path
 from types import TracebackType
 
 from netvitals.runs.lock import FileLock
-from netvitals_lab.engine import damage
-from netvitals_lab.engine.damage import check_trial, readable, seal_trial, seals
+from netvitals_lab.engine import checksums
+from netvitals_lab.engine.checksums import check_trial, readable, seal_trial, seals
 from netvitals_lab.engine.study import Config, Row, canonical
 from netvitals_lab.engine.verdict import Verdict
 
@@ -235,7 +235,7 @@ class Results:
             version = _check(db, self.path)
             db.execute("PRAGMA journal_mode=WAL")
             _migrate(db, self.path, version)
-            db.execute(damage.TABLE)
+            db.execute(checksums.TABLE)
             db.execute("PRAGMA synchronous=NORMAL")  # in WAL mode safe against a killed process
         except sqlite3.OperationalError as error:
             db.close()

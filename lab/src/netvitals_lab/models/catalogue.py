@@ -9,7 +9,8 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-from netvitals_lab import grammar
+from netvitals_lab import spec as grammar
+from netvitals_lab.device import CPU, device
 from netvitals_lab.models.convnext import ConvNeXtSpec
 from netvitals_lab.models.denoiser import DenoiserSpec
 from netvitals_lab.models.gpt import GPTSpec
@@ -19,7 +20,6 @@ from netvitals_lab.models.resnet import ResNetSpec
 from netvitals_lab.models.toys import PositionMLPSpec, ToyAttentionSpec
 from netvitals_lab.models.transformer import ViTSpec
 from netvitals_lab.models.vgg import VGGSpec
-from netvitals_lab.placement import CPU, device
 
 
 class ModelSpec(Protocol):

@@ -58,7 +58,7 @@ def tensors(path: Path) -> dict[str, Tensor]:
     return out
 
 
-class Layer(nn.Module):
+class PretrainedLayer(nn.Module):
     """Attention and two linear maps, each added to the stream and normed behind the sum."""
 
     def __init__(self, width: int, heads: int, inner: int, eps: float) -> None:
@@ -87,7 +87,7 @@ class Encoder(nn.Module):
         self.kinds = nn.Embedding(config["type_vocab_size"], width)
         self.norm = nn.LayerNorm(width, eps=eps)
         self.layers = nn.ModuleList(
-            Layer(width, config["num_attention_heads"], config["intermediate_size"], eps)
+            PretrainedLayer(width, config["num_attention_heads"], config["intermediate_size"], eps)
             for _ in range(config["num_hidden_layers"])
         )
 

@@ -14,7 +14,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from netvitals_lab import grammar
+from netvitals_lab import spec as grammar
 from netvitals_lab.data import Dataset, steps_per_epoch
 
 OPTIMIZERS = ("sgd", "adam", "adamw", "muon")

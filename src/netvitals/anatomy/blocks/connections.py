@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from netvitals.anatomy.dataflow import Dataflow
-from netvitals.anatomy.parts import Operation
+from netvitals.anatomy.ir import Operation
 
 _MANY = 4  # names in a reason
 

@@ -11,7 +11,7 @@ from torch import nn
 from netvitals.anatomy.blocks.layers import Layer
 from netvitals.anatomy.blocks.projections import Projection, projection
 from netvitals.anatomy.dataflow import Dataflow
-from netvitals.anatomy.parts import Operation, ParameterPart
+from netvitals.anatomy.ir import Operation, ParameterPart
 
 _CHOICES = frozenset({"topk", "argmax", "max", "sort"})
 

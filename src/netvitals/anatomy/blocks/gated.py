@@ -10,7 +10,7 @@ from torch import Tensor
 from netvitals.anatomy.blocks.layers import Layer
 from netvitals.anatomy.blocks.projections import Projection, next_layers, projection
 from netvitals.anatomy.dataflow import Dataflow
-from netvitals.anatomy.parts import Line, ParameterPart
+from netvitals.anatomy.ir import Line, ParameterPart
 from netvitals.anatomy.regions import Gate, Region
 
 

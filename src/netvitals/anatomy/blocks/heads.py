@@ -13,7 +13,7 @@ from netvitals.anatomy.blocks.layers import Layer
 from netvitals.anatomy.blocks.norms import Norm
 from netvitals.anatomy.blocks.projections import Projection, next_layers, part_of, projection
 from netvitals.anatomy.dataflow import IDENTITY, Dataflow, decoded
-from netvitals.anatomy.parts import Line, Operation, ParameterPart, Slot
+from netvitals.anatomy.ir import Line, Operation, ParameterPart, Slot
 from netvitals.anatomy.replay import Replay
 
 SDPA = "_scaled_dot_product"

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from netvitals.anatomy.dataflow import IDENTITY, Dataflow, replayed
-from netvitals.anatomy.parts import Operation, ParameterPart, Role
+from netvitals.anatomy.ir import Operation, ParameterPart, Role
 
 _MATRIX = frozenset({"mm", "addmm", "bmm", "baddbmm", "matmul", "_addmm_activation", "_grouped_mm", "mv", "addmv"})
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from netvitals.anatomy.dataflow import IDENTITY, Dataflow
-from netvitals.anatomy.parts import Line, Operation, Role
+from netvitals.anatomy.ir import Line, Operation, Role
 
 NormKind = Literal["layer", "batch", "group", "rms", "softmax", "written out"]
 _ROOTS = frozenset({"rsqrt", "sqrt", "linalg_vector_norm", "norm", "reciprocal", "pow"})

@@ -9,7 +9,7 @@ from torch import nn
 from netvitals.anatomy.blocks.layers import Layer
 from netvitals.anatomy.blocks.norms import Norm
 from netvitals.anatomy.dataflow import IDENTITY, Dataflow
-from netvitals.anatomy.parts import ParameterInfo, Role
+from netvitals.anatomy.ir import ParameterInfo, Role
 from netvitals.anatomy.regions import Region
 
 _READ = frozenset({"index", "index_select", "embedding"})  # a table that is looked up stays what it is

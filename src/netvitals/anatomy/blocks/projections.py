@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from netvitals.anatomy.blocks.layers import Layer, indexed, shortened
 from netvitals.anatomy.dataflow import IDENTITY, Dataflow, decoded
-from netvitals.anatomy.parts import Operation, ParameterPart
+from netvitals.anatomy.ir import Operation, ParameterPart
 
 _FAR = 60  # operations walked from a product to the layer that reads it
 

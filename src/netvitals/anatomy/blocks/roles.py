@@ -13,7 +13,7 @@ from netvitals.anatomy.blocks.layers import Layer
 from netvitals.anatomy.blocks.recurrence import Recurrence, inner_modules
 from netvitals.anatomy.blocks.stream import Stream
 from netvitals.anatomy.dataflow import Dataflow
-from netvitals.anatomy.parts import Line, Operation, Role
+from netvitals.anatomy.ir import Line, Operation, Role
 from netvitals.anatomy.regions import Gate, Region, place_of
 
 _SOFTMAX = ("_softmax", "_safe_softmax", "_log_softmax")

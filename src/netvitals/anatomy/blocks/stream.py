@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from netvitals.anatomy.blocks.layers import Layer
 from netvitals.anatomy.blocks.norms import Norm
 from netvitals.anatomy.dataflow import Dataflow
-from netvitals.anatomy.parts import Line, Operation
+from netvitals.anatomy.ir import Line, Operation
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from netvitals.anatomy.drawing.tree import Branch, tree_of
 
 if TYPE_CHECKING:
-    from netvitals.anatomy.atlas import Anatomy
+    from netvitals.anatomy.anatomy import Anatomy
 
 _LINES = 80  # of the tree; what is deeper is counted
 _WIDE = 118

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from netvitals.anatomy.drawing.outline import counts_of
 from netvitals.anatomy.drawing.style import STYLE
-from netvitals.anatomy.drawing.tree import Branch, Site, tree_of
+from netvitals.anatomy.drawing.tree import Branch, DrawnSite, tree_of
 
 if TYPE_CHECKING:
-    from netvitals.anatomy.atlas import Anatomy
+    from netvitals.anatomy.anatomy import Anatomy
     from netvitals.anatomy.blocks.experts import Mixture
     from netvitals.anatomy.blocks.heads import Heads
 
@@ -103,7 +103,7 @@ def _branch(
     yield "<ul>"
     last: tuple[object, ...] | None = None
     for part in branch.parts():
-        if isinstance(part, Site):
+        if isinstance(part, DrawnSite):
             yield _site(part, part.label, "", scale)
         elif len(part.sites) == 1 and not part.inner and not part.notes:
             yield _site(part.sites[0], part.name.rpartition(".")[2], part.kind, scale)
@@ -116,7 +116,7 @@ def _branch(
     yield "</ul></details>"
 
 
-def _site(site: Site, label: str, kind: str, scale: _Scale | None) -> str:
+def _site(site: DrawnSite, label: str, kind: str, scale: _Scale | None) -> str:
     share = scale.share(site.name) if scale is not None else None
     value, style, mark = "", "", _word(site.role)
     if scale is not None:
@@ -171,7 +171,7 @@ def _facts(anatomy: Anatomy) -> str:
 
 def _roles(branch: Branch) -> Iterator[str]:
     for part in branch.parts():
-        yield from (part.role,) if isinstance(part, Site) else _roles(part)
+        yield from (part.role,) if isinstance(part, DrawnSite) else _roles(part)
 
 
 def _word(role: str) -> str:

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from netvitals.anatomy.atlas import Anatomy
+    from netvitals.anatomy.anatomy import Anatomy
 
 
 @dataclass(frozen=True, kw_only=True)
-class Site:
+class DrawnSite:
     """One line of a picture: a layer, norm, activation, softmax or gate."""
 
     name: str  # as in ``Anatomy.roles``
@@ -29,12 +29,12 @@ class Branch:
 
     name: str
     kind: str  # class of the module
-    sites: list[Site] = field(default_factory=list)
+    sites: list[DrawnSite] = field(default_factory=list)
     inner: dict[str, Branch] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)  # attention, gated MLP, experts
     writes: int = 0  # additions to a stream
 
-    def parts(self) -> list[Site | Branch]:
+    def parts(self) -> list[DrawnSite | Branch]:
         """Sites and inner modules in the order in which they run."""
         return sorted([*self.sites, *self.inner.values()], key=lambda part: part.first)
 
@@ -58,7 +58,7 @@ class Branch:
         return self.kind, notes, self.writes, parts
 
 
-def sites_of(anatomy: Anatomy) -> Iterator[tuple[str, Site]]:
+def sites_of(anatomy: Anatomy) -> Iterator[tuple[str, DrawnSite]]:
     """Every site that is worth a line, with the module it belongs to."""
     for layer in anatomy.layers:
         times = f", call {layer.call} of {layer.calls}" if layer.calls > 1 else ""
@@ -67,7 +67,7 @@ def sites_of(anatomy: Anatomy) -> Iterator[tuple[str, Site]]:
         own = "" if layer.name == layer.module else layer.name
         yield (
             layer.module,
-            Site(
+            DrawnSite(
                 name=layer.name,
                 label=own.rpartition(".")[2] or layer.name.rpartition(".")[2],
                 role=layer.role,
@@ -80,7 +80,7 @@ def sites_of(anatomy: Anatomy) -> Iterator[tuple[str, Site]]:
         shape = _shape(anatomy, norm.output)
         yield (
             norm.module,
-            Site(
+            DrawnSite(
                 name=norm.name,
                 label=norm.name.rpartition(".")[2],
                 role=norm.role,
@@ -93,7 +93,7 @@ def sites_of(anatomy: Anatomy) -> Iterator[tuple[str, Site]]:
         where = f" at {region.line}" if region.line else ""
         yield (
             region.module,
-            Site(
+            DrawnSite(
                 name=region.name,
                 label=region.name.rpartition(".")[2],
                 role=region.role,
@@ -106,7 +106,7 @@ def sites_of(anatomy: Anatomy) -> Iterator[tuple[str, Site]]:
         for site in kind:
             yield (
                 site.module,
-                Site(
+                DrawnSite(
                     name=site.name,
                     label=site.name.rpartition(".")[2],
                     role=site.role,

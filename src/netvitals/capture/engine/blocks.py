@@ -10,7 +10,7 @@ from torch import Tensor
 
 from netvitals.anatomy.blocks.experts import Mixture
 from netvitals.anatomy.blocks.heads import Heads
-from netvitals.anatomy.parts import Operation, Slot
+from netvitals.anatomy.ir import Operation, Slot
 from netvitals.anatomy.regions import Gate
 from netvitals.capture.engine.pass_state import Await, PassState
 from netvitals.capture.engine.planning.extras import Extra

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from netvitals.capture.reading import ArrayReading, Reading, Recorder, StepColumns
+from netvitals.capture.recorder import ArrayMeasurement, Measurement, Recorder, StepColumns
 
 STEPS_KEPT = 400  # measured steps whose readings stay in memory, fewer for a model with very many
 NUMBERS_KEPT = 4_000_000  # readings in memory
@@ -36,7 +36,7 @@ T = TypeVar("T")
 class Writer(Protocol):
     """What a buffer needs of the writer of a run."""
 
-    def write(self, readings: Iterable[Reading]) -> None: ...
+    def write(self, readings: Iterable[Measurement]) -> None: ...
 
     def write_page(self, columns: StepColumns) -> None: ...
 
@@ -58,9 +58,9 @@ class Losses(NamedTuple):
     steps: np.ndarray
     values: np.ndarray
 
-    def readings(self) -> list[Reading]:
+    def readings(self) -> list[Measurement]:
         return [
-            Reading(step, "loss", "model", "loss", value)
+            Measurement(step, "loss", "model", "loss", value)
             for step, value in zip(self.steps.tolist(), self.values.tolist())
         ]
 
@@ -213,7 +213,7 @@ class Buffer:
                     return None
         return None
 
-    def readings(self) -> list[Reading]:
+    def readings(self) -> list[Measurement]:
         """Readings in memory."""
         with self._settling:
             self.settle()
@@ -223,12 +223,12 @@ class Buffer:
             *(reading for columns in pages for reading in columns.readings()),
         ]
 
-    def arrays(self) -> list[ArrayReading]:
+    def arrays(self) -> list[ArrayMeasurement]:
         """The latest array of each series."""
         with self._settling:
             self.settle()
             known = list(self._arrays.values())
-        latest: dict[tuple[str, str, str], ArrayReading] = {}
+        latest: dict[tuple[str, str, str], ArrayMeasurement] = {}
         for columns in sorted(known, key=lambda columns: columns.step):
             latest.update(((a.vital, a.site, a.metric), a) for a in columns.array_readings())
         return list(latest.values())

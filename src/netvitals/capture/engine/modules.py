@@ -80,7 +80,7 @@ class Modules:
         return tuple(found)
 
 
-class Replay:
+class ModuleReplay:
     """An activation that may draw random numbers or keep buffers, as it was when this was made.
 
     Make it right before the activation runs. Calling it gives the output of that run for any input, from the same

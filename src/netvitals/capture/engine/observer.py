@@ -14,19 +14,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from netvitals.anatomy.atlas import Anatomy
+from netvitals.anatomy.anatomy import Anatomy
 from netvitals.anatomy.preserve import rng_state, set_rng_state
 from netvitals.capture.engine.blocks import show_block
 from netvitals.capture.engine.hook import BeforeScripting, Hook
-from netvitals.capture.engine.modules import ModuleInfo, Modules, Replay
+from netvitals.capture.engine.modules import ModuleInfo, ModuleReplay, Modules
+from netvitals.capture.engine.operation_matcher import OperationMatcher
 from netvitals.capture.engine.pass_state import Frame, PassState, when_arrives
-from netvitals.capture.engine.pickup import Pickup
 from netvitals.capture.engine.planning.live_trace import LiveTrace
 from netvitals.capture.engine.roles import WHOLE
 from netvitals.capture.engine.schedule import CAPTURED, Schedule, detached_context, is_captured
-from netvitals.capture.engine.survey import Survey, activation_of, first_tensor, is_transformed
+from netvitals.capture.engine.traced_pass import TracedPass, activation_of, first_tensor, is_transformed
 from netvitals.capture.nested import tensors
-from netvitals.capture.reading import Recorder
+from netvitals.capture.recorder import Recorder
 from netvitals.capture.site import Site
 
 
@@ -56,8 +56,8 @@ class Observer:
         self._state = PassState(schedule, prefix)
         self._modules = Modules(model, self._state.cannot_see)
         self._known: dict[nn.Module, ModuleInfo] = {}
-        self._survey: Survey | None = None  # on a pass that is traced
-        self._pickup = Pickup(self._state.give_up)
+        self._survey: TracedPass | None = None  # on a pass that is traced
+        self._pickup = OperationMatcher(self._state.give_up)
         self._handles: list[Any] = []
         self._enter_hook, self._leave_hook = Hook(self.enter), Hook(self._leaving)
         self._container_hook = Hook(self._entering_container)
@@ -206,7 +206,7 @@ class Observer:
         self.observed = True
         self._state.begin()
         if self._state.route.way == "trace":
-            self._survey = Survey(LiveTrace(self.model, (args, kwargs)))
+            self._survey = TracedPass(LiveTrace(self.model, (args, kwargs)))
         elif self._state.route.way == "operations":
             self._pickup.begin(self._state.plan)
         self._modes(on=True)
@@ -225,7 +225,7 @@ class Observer:
         if info.role == "activation" and x is not None:
             if info.replays:
                 with detached_context():
-                    frame.f = Replay(frame.module, x.device, in_place=info.in_place)
+                    frame.f = ModuleReplay(frame.module, x.device, in_place=info.in_place)
             frame.x = x.detach().clone() if info.in_place and self._survey is None else x
         elif info.role in ("linear", "norm"):
             frame.x = x

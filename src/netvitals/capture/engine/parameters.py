@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from netvitals._trouble import see
-from netvitals.anatomy.atlas import Anatomy
+from netvitals._help import hint
+from netvitals.anatomy.anatomy import Anatomy
 from netvitals.capture.shards import Piece, local, locals_of, named, plain_name
 from netvitals.capture.views import ParameterView
 
@@ -89,7 +89,7 @@ def copies(model: nn.Module) -> dict[str, Tensor]:
     lazy = [n for n, p in model.named_parameters() if isinstance(p, nn.parameter.UninitializedParameter)]
     if lazy:
         raise ValueError(
-            f"parameter {lazy[0]!r} has no shape yet; run one batch through the model first {see('lazy-parameters')}"
+            f"parameter {lazy[0]!r} has no shape yet; run one batch through the model first {hint('lazy-parameters')}"
         )
     with torch.no_grad():
         parameters = dict(model.named_parameters())

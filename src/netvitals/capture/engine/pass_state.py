@@ -8,15 +8,15 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from netvitals._trouble import see
-from netvitals.anatomy.atlas import Anatomy
+from netvitals._help import hint
+from netvitals.anatomy.anatomy import Anatomy
 from netvitals.capture.channels import Stacks
 from netvitals.capture.engine.modules import ModuleInfo
+from netvitals.capture.engine.pass_plan import PassPlan
 from netvitals.capture.engine.planning.origins import Origin
 from netvitals.capture.engine.planning.plan import Plan
-from netvitals.capture.engine.route import Route
 from netvitals.capture.engine.schedule import Schedule, SiteView, detached_context, warn
-from netvitals.capture.reading import Recorder
+from netvitals.capture.recorder import Recorder
 from netvitals.capture.shards import local
 from netvitals.capture.site import Kind, Site
 from netvitals.capture.views import ActivationView, HeadsView, LinearView, ProductView, RouterView, TensorView
@@ -68,7 +68,7 @@ class PassState:
         self.anatomy: Anatomy | None = None  # as the last traced pass showed it, without its tensors
         self.time_first: frozenset[tuple[int, ...]] = frozenset()  # (positions, examples), where in that order
         self.frames: list[Frame] = []
-        self.route = Route(self.present)
+        self.route = PassPlan(self.present)
         self.recorder: Recorder | None = None
         self.met = 0
         self._calls: dict[str, int] = {}
@@ -272,5 +272,5 @@ class Overwritten:
 
     def __getattr__(self, name: str) -> Any:
         raise RuntimeError(
-            f"the output of this layer was overwritten in place before its gradient arrived {see('overwritten')}"
+            f"the output of this layer was overwritten in place before its gradient arrived {hint('overwritten')}"
         )

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
-from netvitals._trouble import see
+from netvitals._help import hint
 from netvitals.anatomy.preserve import rng_state, set_rng_state
-from netvitals.capture.reading import Recorder
+from netvitals.capture.recorder import Recorder
 from netvitals.capture.views import (
     ActivationView,
     HeadsView,
@@ -31,7 +31,7 @@ CAPTURED = (
     "its pass goes into a CUDA graph, which is replayed without asking anybody: pass probe=(x, y, loss_fn) to watch, "
     "and call step() after each replay"
 )
-FIRST_LOOKS = 20  # on which a vital sign that calms down later looks more often
+EARLY_MEASUREMENTS = 20  # on which a vital sign that calms down later looks more often
 METHODS = ("activation", "product", "heads", "router", "linear", "tensor", "gradient", "parameters")
 SiteView = ActivationView | ProductView | HeadsView | RouterView | LinearView | TensorView
 View = SiteView | ParameterView
@@ -57,7 +57,7 @@ class Schedule:
         if twice := {n for n in names if names.count(n) > 1}:
             raise ValueError(
                 f"two vital signs are called {sorted(twice)[0]!r}; their readings could not be told apart "
-                f"{see('vital-unsound')}"
+                f"{hint('vital-unsound')}"
             )
         self.off: set[tuple[str, str]] = set()  # (vital, site) that failed once
         self._due = _callbacks([])
@@ -170,7 +170,7 @@ def _callbacks(vitals: list[Any], resting: Set[tuple[str, str]] = frozenset()) -
 
 def _every(vital: Any, observe: int) -> int:
     every = max(1, getattr(vital, "every", 1))
-    return every if observe < FIRST_LOOKS else max(every, getattr(vital, "later_every", 1))
+    return every if observe < EARLY_MEASUREMENTS else max(every, getattr(vital, "later_every", 1))
 
 
 def _callback(vital: Any, method: str) -> Callback:
@@ -189,12 +189,12 @@ def check_vital(vital: Any) -> None:
     if isinstance(vital, type) or not isinstance(getattr(vital, "name", None), str) or not vital.name:
         raise TypeError(
             f"a vital sign is an instance with a name, got {vital!r}; "
-            f"write a class with a name and a method such as activation(recorder, view) {see('vital-unsound')}"
+            f"write a class with a name and a method such as activation(recorder, view) {hint('vital-unsound')}"
         )
     if not any(_has(vital, m) for m in METHODS):
         raise TypeError(
             f"vital sign {vital.name!r} has none of the methods {', '.join(METHODS)}, so it sees nothing "
-            f"{see('vital-unsound')}"
+            f"{hint('vital-unsound')}"
         )
 
 
@@ -216,7 +216,7 @@ def warn(sentence: str, trouble: str | None = None) -> None:
     >>> str(caught[0].message)
     'netvitals: the model has no activation'
     """
-    sentence = shorten(sentence, 400, placeholder=" …") + (f" {see(trouble)}" if trouble else "")
+    sentence = shorten(sentence, 400, placeholder=" …") + (f" {hint(trouble)}" if trouble else "")
     try:
         warnings.warn(f"netvitals: {sentence}", RuntimeWarning, stacklevel=3)
     except RuntimeWarning:

@@ -21,12 +21,12 @@ def show_ledger(
 ) -> None:
     """The ledger of a run: forecasts with their dates and odds, scored where their day has come."""
     from netvitals.capture.result import plain
-    from netvitals.forecasts import Ledger, ledger
+    from netvitals.forecasts import ForecastLog, forecast_log
     from netvitals.runs import open_run
 
-    found = ledger(open_run(run))
+    found = forecast_log(open_run(run))
     if quantity:
-        found = Ledger(
+        found = ForecastLog(
             forecasts=tuple(f for f in found.forecasts if f.quantity.startswith(quantity)),
             scores=tuple(s for s in found.scores if s.forecast.quantity.startswith(quantity)),
             last_step=found.last_step,

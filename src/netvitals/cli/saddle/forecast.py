@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from netvitals._trouble import see
+from netvitals._help import hint
 
 if TYPE_CHECKING:
     from netvitals.runs import Run
@@ -64,7 +64,7 @@ def source_of(run: Run, *, r: int | None, drop: float) -> tuple[EscapeForecast, 
     if len(steps) < 6:
         raise ValueError(
             f"the run {run.name!r} has {len(steps)} losses and no plateau looks: a forecast needs six "
-            f"losses, or the vital sign 'plateau' {see('no-readings')}"
+            f"losses, or the vital sign 'plateau' {hint('no-readings')}"
         )
     return from_loss(steps, loss, r=r, drop=drop), "the loss alone"
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from netvitals._trouble import see
+from netvitals._help import hint
 
 
 def run(
@@ -93,20 +93,20 @@ def _states(paths: list[Path]) -> dict[int, Any]:
         try:
             state = torch.load(path, map_location="cpu", weights_only=True)
         except FileNotFoundError:
-            raise FileNotFoundError(f"there is no checkpoint {path} {see('checkpoint-unreadable')}") from None
+            raise FileNotFoundError(f"there is no checkpoint {path} {hint('checkpoint-unreadable')}") from None
         except Exception as error:
             raise ValueError(
                 f"{path} is no state dict saved by torch.save: {str(error).splitlines()[0]} "
-                f"{see('checkpoint-unreadable')}"
+                f"{hint('checkpoint-unreadable')}"
             ) from error
         if not isinstance(state, dict) or not all(isinstance(v, torch.Tensor) for v in state.values()):
-            raise ValueError(f"{path} holds no state dict: save model.state_dict() {see('checkpoint-unreadable')}")
+            raise ValueError(f"{path} holds no state dict: save model.state_dict() {hint('checkpoint-unreadable')}")
         numbers = re.findall(r"\d+", path.stem)
         step = int(numbers[-1]) if numbers else place
         if step in out:
             raise ValueError(
                 f"two checkpoints stand for step {step}, one of them {path}: the last number in a file's "
-                f"name is its step {see('checkpoint-unreadable')}"
+                f"name is its step {hint('checkpoint-unreadable')}"
             )
         out[step] = state
     return out

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from netvitals._trouble import see
+from netvitals._help import hint
 
 
 def run(
@@ -92,5 +92,5 @@ def _kind(model: Any, loss_fn: Any, batch: Any) -> str:
         with contextlib.suppress(ValueError):
             return likelihood_of(given, target)
     raise ValueError(
-        f"the kind of loss cannot be told from this batch: say --loss ce or --loss mse {see('likelihood-unknown')}"
+        f"the kind of loss cannot be told from this batch: say --loss ce or --loss mse {hint('likelihood-unknown')}"
     )

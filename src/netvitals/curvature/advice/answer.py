@@ -28,7 +28,7 @@ from netvitals.curvature.advice.page import page_of
 from netvitals.curvature.engine.journal import fingerprint
 from netvitals.curvature.engine.nodes import Choice
 from netvitals.curvature.engine.products import Progress
-from netvitals.curvature.measure.between_layers import interlayer
+from netvitals.curvature.measure.between_layers import between_layers
 from netvitals.curvature.measure.result import InterlayerCurvature
 from netvitals.curvature.measure.spectrum import Eigenvalues, top_eigenvalues
 
@@ -227,7 +227,7 @@ def report(
         progress: called with (products done, products planned).
         optimizer: the one in use; the largest eigenvalue is then held against its learning rate.
         probes: products spent on each layer.
-        refine: rounds for the spectral norms, as in ``interlayer``.
+        refine: rounds for the spectral norms, as in ``between_layers``.
         dtype: measure a copy in this dtype.
         memory: bytes for graph and products.
         resume: a folder for the state of a measurement of many batches: the same call goes on after an interruption.
@@ -251,7 +251,7 @@ def report(
         None if resume is None else Path(resume) / "between.pt",
         model,
         f"{nodes} {probes} {refine} {mode} {seed} {dtype}",
-        lambda: interlayer(model, loss_fn, batch, resume=kept("blocks"), **blocks, **options),
+        lambda: between_layers(model, loss_fn, batch, resume=kept("blocks"), **blocks, **options),
     )
     before = between.products
     stepped = lambda done, planned: progress(before + done, before + planned) if progress else None

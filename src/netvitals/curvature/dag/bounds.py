@@ -29,7 +29,7 @@ ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
-class Check:
+class BoundCheck:
     """``lhs ≤ rhs``, up to rounding; ``slack`` is rhs/lhs (how loose) or NaN."""
 
     name: str
@@ -49,14 +49,14 @@ class Check:
         return f"{self.name} ({self.form}): {self.lhs:.4g} ≤ {self.rhs:.4g} {'holds' if self.holds else 'FAILS'}"
 
 
-def theorem_25(e: DagEvaluation, v: str, w: str) -> Check:
+def theorem_25(e: DagEvaluation, v: str, w: str) -> BoundCheck:
     r"""Chain, ``v`` before ``w`` in ``e``: $\|H_{v,w}\|_F\le\|H_{w,w}\|_F\|\Pi_{w\leftarrow v}\|_2$."""
     r = _norms(block(e, v, w, reduction="per_sample").H)
     bound = _norms(block(e, w, w, reduction="per_sample").H) * torch.linalg.matrix_norm(e.total(w, v), 2)
     return _tightest("Theorem 25", r, bound)
 
 
-def corollary_26(e: DagEvaluation, v: str, w: str, *, strong: bool = False) -> Check:
+def corollary_26(e: DagEvaluation, v: str, w: str, *, strong: bool = False) -> BoundCheck:
     r"""$R_{GN}(v,w)\le\|\nabla^2L\|_F(s\rho)^{d}$ for $s\rho<1$ and nodes ``v``, ``w`` of ``e``; d the undirected
     distance, or with ``strong`` the sum of the directed distances to the output, which is never smaller.
     """
@@ -73,7 +73,7 @@ def corollary_26(e: DagEvaluation, v: str, w: str, *, strong: bool = False) -> C
     )
 
 
-def corollary_28(e: DagEvaluation, eps: float) -> Check:
+def corollary_28(e: DagEvaluation, eps: float) -> BoundCheck:
     r"""Gauss–Newton blocks of ``e`` beyond $\lceil\log\epsilon/\log(s\rho)\rceil$ are below ``eps`` of the loss
     curvature.
     """
@@ -89,18 +89,18 @@ def corollary_28(e: DagEvaluation, eps: float) -> Check:
         for w in top.order
         if (top.distance(v, w) or 0) > band
     ]
-    return Check("Corollary 28", max((float(f.max()) for f in far), default=0.0), eps)
+    return BoundCheck("Corollary 28", max((float(f.max()) for f in far), default=0.0), eps)
 
 
-def corollary_29(found_off: float, found_all: float, eps: float) -> Check:
+def corollary_29(found_off: float, found_all: float, eps: float) -> BoundCheck:
     """K-FAC's error in Frobenius norm: off-block-diagonal mass ``found_off`` against ``eps`` of the whole,
     ``found_all``. Needs the *parameter* blocks, mixed residual included (the printed version argues with
     Gauss–Newton decay only; erratum E15).
     """
-    return Check("Corollary 29", found_off, eps * found_all)
+    return BoundCheck("Corollary 29", found_off, eps * found_all)
 
 
-def proposition_31(e: DagEvaluation, v: str, w: str) -> Check:
+def proposition_31(e: DagEvaluation, v: str, w: str) -> BoundCheck:
     r"""rank $H^{GN}_{v,w}\le d_u$ for nodes ``v``, ``w`` of ``e`` and every u that all paths from v, or all from w,
     pass; per sample (E11).
     """
@@ -108,10 +108,10 @@ def proposition_31(e: DagEvaluation, v: str, w: str) -> Check:
     widths = [e.size(a) for a in (v, w, out)]
     widths += [e.size(u) for a in (v, w) for u in top.dominators(a, out)]
     ranks = metrics.numerical_rank(block(e, v, w, reduction="per_sample").GN, rtol=1e-10)
-    return Check("Proposition 31", float(ranks.max()), float(min(widths)))
+    return BoundCheck("Proposition 31", float(ranks.max()), float(min(widths)))
 
 
-def theorem_33(e: DagEvaluation, v: str, w: str, form: Form = "corrected") -> Check:
+def theorem_33(e: DagEvaluation, v: str, w: str, form: Form = "corrected") -> BoundCheck:
     r"""Path sum of the Gauss–Newton block of nodes ``v``, ``w`` of ``e``, in a ``form``: relative deviation against
     rounding.
 
@@ -131,7 +131,7 @@ def theorem_33(e: DagEvaluation, v: str, w: str, form: Form = "corrected") -> Ch
         for p in top.paths(v, a):
             for q in top.paths(w, b):
                 total = total + path_jacobian(e, p).mT @ curved @ path_jacobian(e, q)
-    return Check("Theorem 33", float((total - exact).norm() / exact.norm()), 1e-10, form)
+    return BoundCheck("Theorem 33", float((total - exact).norm() / exact.norm()), 1e-10, form)
 
 
 def theorem_34(
@@ -143,7 +143,7 @@ def theorem_34(
     skips: bool,
     side: Literal["upper", "lower"] = "upper",
     form: Form = "corrected",
-) -> Check:
+) -> BoundCheck:
     r"""L layers with $\|D\|_2\le\rho<1$, $R(v_0,v_L)$ against its bounds.
 
     Without skips $R\le\|\nabla^2L\|\rho^L$. With identity skips every k layers the printed upper bound
@@ -156,13 +156,13 @@ def theorem_34(
     r, c = float((product.mT @ curvature).norm()), float(curvature.norm())
     n = len(branches)
     if not skips:
-        return Check("Theorem 34a", r, c * rho**n)
+        return BoundCheck("Theorem 34a", r, c * rho**n)
     if side == "lower":
-        return Check("Theorem 34b′", c * (1 - rho**k) ** n, r)
-    return Check("Theorem 34b", r, c * (rho**k if form == "printed" else (1 + rho**k) ** n), form)
+        return BoundCheck("Theorem 34b′", c * (1 - rho**k) ** n, r)
+    return BoundCheck("Theorem 34b", r, c * (rho**k if form == "printed" else (1 + rho**k) ** n), form)
 
 
-def corollary_17(e: DagEvaluation, v: str, w: str) -> Check:
+def corollary_17(e: DagEvaluation, v: str, w: str) -> BoundCheck:
     r"""$\|H_{\theta_v,\theta_w}\|_F\le\overline{\|D_v\|_2\|D_w\|_2\|H_{v,w}\|_F}+$ norms of the other terms, for nodes
     ``v``, ``w`` of ``e``.
     """
@@ -170,10 +170,12 @@ def corollary_17(e: DagEvaluation, v: str, w: str) -> Check:
     h = _norms(block(e, v, w, reduction="per_sample").H)
     top = lambda a: torch.linalg.matrix_norm(e.parameter_edge(a), 2)
     rest = sum(x for key, x in p.norms().items() if key in ("pure", "mixed_left", "mixed_right"))
-    return Check("Corollary 17", float(p.H.norm()), float((top(v) * top(w) * h).mean()) + rest)
+    return BoundCheck("Corollary 17", float(p.H.norm()), float((top(v) * top(w) * h).mean()) + rest)
 
 
-def theorem_43(error: float, depth: int, distance: int, eps_d: float, eps_t: float, form: Form = "corrected") -> Check:
+def theorem_43(
+    error: float, depth: int, distance: int, eps_d: float, eps_t: float, form: Form = "corrected"
+) -> BoundCheck:
     r"""Relative ``error`` of a block after perturbing edges by $\epsilon_D$ (``eps_d``) and tensors by $\epsilon_T$
     (``eps_t``).
 
@@ -182,69 +184,69 @@ def theorem_43(error: float, depth: int, distance: int, eps_d: float, eps_t: flo
     v = w (erratum E19).
     """
     length = distance if form == "printed" else depth
-    return Check("Theorem 43", error, length * (2 * eps_d + eps_t), form)
+    return BoundCheck("Theorem 43", error, length * (2 * eps_d + eps_t), form)
 
 
-def theorem_44(before: ExactBlock | Tensor, after: ExactBlock | Tensor) -> Check:
+def theorem_44(before: ExactBlock | Tensor, after: ExactBlock | Tensor) -> BoundCheck:
     """Coupling ``before`` and ``after`` rescaling by α and 1/α: equal for positively homogeneous activations only
     (E20).
     """
     a, b = (float(x.H if isinstance(x, ExactBlock) else x) for x in (before, after))
-    return Check("Theorem 44", abs(a - b), 1e-10 * abs(a))
+    return BoundCheck("Theorem 44", abs(a - b), 1e-10 * abs(a))
 
 
-def proposition_55(e: DagEvaluation, from_v: Sequence[str], from_w: Sequence[str]) -> Check:
+def proposition_55(e: DagEvaluation, from_v: Sequence[str], from_w: Sequence[str]) -> BoundCheck:
     """rank of the contribution of paths ``from_v`` and ``from_w`` in ``e`` ≤ the smallest rank of an edge on either."""
     rank = lambda t: metrics.numerical_rank(t, rtol=1e-10)
     edges = [rank(e.edge(b, a)) for path in (from_v, from_w) for a, b in pairwise(path)]
     term = path_jacobian(e, from_v).mT @ e.contracted(LOSS, from_v[-1], from_w[-1]) @ path_jacobian(e, from_w)
     smallest = torch.stack([*edges, rank(e.contracted(LOSS, from_v[-1], from_w[-1]))]).amin(0)
     worst = int((rank(term) - smallest).argmax())
-    return Check("Proposition 55", float(rank(term)[worst]), float(smallest[worst]))
+    return BoundCheck("Proposition 55", float(rank(term)[worst]), float(smallest[worst]))
 
 
-def proposition_58(matrix: Tensor) -> tuple[Check, ...]:
+def proposition_58(matrix: Tensor) -> tuple[BoundCheck, ...]:
     r"""$1\le d_{eff}\le r$, $1\le D\le r$ (Prop. 62), $D\le d_{eff}\le\sqrt{rD}$ with r the rank of ``matrix``."""
     rank = float(metrics.numerical_rank(matrix))
     d, eff = float(metrics.stable_rank(matrix)), float(metrics.effective_dimension(matrix))
     return (
-        Check("Proposition 58", 1.0, eff),
-        Check("Proposition 58", eff, rank),
-        Check("Proposition 62", 1.0, d),
-        Check("Proposition 62", d, rank),
-        Check("D ≤ d_eff", d, eff),
-        Check("d_eff ≤ √(rank·D)", eff, (rank * d) ** 0.5),
+        BoundCheck("Proposition 58", 1.0, eff),
+        BoundCheck("Proposition 58", eff, rank),
+        BoundCheck("Proposition 62", 1.0, d),
+        BoundCheck("Proposition 62", d, rank),
+        BoundCheck("D ≤ d_eff", d, eff),
+        BoundCheck("d_eff ≤ √(rank·D)", eff, (rank * d) ** 0.5),
     )
 
 
-def corollary_67(e: DagEvaluation, v: str, w: str) -> Check:
+def corollary_67(e: DagEvaluation, v: str, w: str) -> BoundCheck:
     """R of nodes ``v``, ``w`` of ``e`` is at most the sum of the resonances of its pairs of paths; equal only if
     aligned.
     """
-    return Check("Corollary 67", float(block(e, v, w).H.norm()), sum(t.resonance for t in path_terms(e, v, w)[0]))
+    return BoundCheck("Corollary 67", float(block(e, v, w).H.norm()), sum(t.resonance for t in path_terms(e, v, w)[0]))
 
 
-def theorem_69(base: ExactBlock, residual: ExactBlock, form: Form = "corrected") -> Check:
+def theorem_69(base: ExactBlock, residual: ExactBlock, form: Form = "corrected") -> BoundCheck:
     r"""With $\|H^T\|\le\eta\|H^{GN}\|$ in both nets and a skip that only adds to GN, ``residual`` against ``base``:
     $R_{res}\ge\frac{1-\eta}{1+\eta}R_{base}$ for the whole matrix (printed ``form``: $1-\eta$, which fails for
     opposite tensor parts; erratum E22).
     """
     eta = max(float(b.T.norm() / b.GN.norm()) for b in (base, residual))
     factor = (1 - eta) if form == "printed" else (1 - eta) / (1 + eta)
-    return Check("Theorem 69", factor * float(base.H.norm()), float(residual.H.norm()), form)
+    return BoundCheck("Theorem 69", factor * float(base.H.norm()), float(residual.H.norm()), form)
 
 
-def theorem_83(gauss_newton: Tensor) -> Check:
+def theorem_83(gauss_newton: Tensor) -> BoundCheck:
     """Convex loss: no negative curvature in the matrix ``gauss_newton``. In activation space all of it comes from T; in
     parameter space also from the mixed residual, even for piecewise-linear nets (erratum E25).
     """
     scale = float(torch.linalg.eigvalsh((gauss_newton + gauss_newton.mT) / 2).abs().sum())
-    return Check("Theorem 83", metrics.negative_mass(gauss_newton), 1e-9 * scale)
+    return BoundCheck("Theorem 83", metrics.negative_mass(gauss_newton), 1e-9 * scale)
 
 
-def theorem_93(matrix: Tensor, rank: int) -> Check:
+def theorem_93(matrix: Tensor, rank: int) -> BoundCheck:
     r"""Truncation error of ``matrix`` at ``rank`` r: $\sqrt{\sum_{i>r}\sigma_i^2}\le\sqrt{d_{min}-r}\,\sigma_{r+1}$."""
-    return Check("Theorem 93", *truncation_error(torch.linalg.svdvals(matrix), rank))
+    return BoundCheck("Theorem 93", *truncation_error(torch.linalg.svdvals(matrix), rank))
 
 
 def edge_norm(e: DagEvaluation) -> float:
@@ -262,9 +264,9 @@ def _norms(per_sample: Tensor) -> Tensor:
     return torch.linalg.matrix_norm(per_sample)
 
 
-def _tightest(name: str, lhs: Tensor, rhs: Tensor) -> Check:
+def _tightest(name: str, lhs: Tensor, rhs: Tensor) -> BoundCheck:
     at = int((lhs / rhs.clamp_min(1e-300)).argmax())
-    return Check(name, float(lhs[at]), float(rhs[at]))
+    return BoundCheck(name, float(lhs[at]), float(rhs[at]))
 
 
 def _single_output(e: DagEvaluation) -> str:

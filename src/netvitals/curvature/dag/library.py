@@ -10,7 +10,7 @@ from torch import Tensor
 
 from netvitals.activations import ACTIVATIONS
 from netvitals.curvature.dag.graph import GraphNode
-from netvitals.curvature.dag.rules import Dense, Elementwise, Hadamard, Linear, MatMul, Normalised, Softmax
+from netvitals.curvature.dag.rules import Dense, Elementwise, Hadamard, Linear, MatMul, Normalised, SoftmaxRule
 
 PIECEWISE = {function for row in ACTIVATIONS if row.piecewise_linear for function, _ in row.callables()}
 
@@ -46,7 +46,7 @@ def norm(name: str, parent: str, kind: str = "layer", eps: float = 1e-5) -> Grap
 
 def softmax(name: str, parent: str) -> GraphNode:
     """softmax(x) over all coordinates of the parent."""
-    rule = Softmax()
+    rule = SoftmaxRule()
     return GraphNode(name, (parent,), rule, rule=rule)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from netvitals._trouble import see
+from netvitals._help import hint
 from netvitals.curvature.dag.evaluation import DagEvaluation
 from netvitals.curvature.dag.hessian_blocks import block
 
@@ -139,7 +139,7 @@ def parameter_hessian(e: DagEvaluation, budget: int = 1 << 30) -> tuple[Tensor, 
     if needed > budget:
         raise MemoryError(
             f"a Hessian of {total} parameters needs {needed / 2**20:.4g} MiB, the budget is "
-            f"{budget / 2**20:.4g} MiB: use products instead, or raise budget= {see('no-memory')}"
+            f"{budget / 2**20:.4g} MiB: use products instead, or raise budget= {hint('no-memory')}"
         )
     ends = torch.tensor([0, *sizes]).cumsum(0).tolist()
     index = {k: slice(a, b) for k, a, b in zip(keys, ends, ends[1:])}

@@ -152,7 +152,7 @@ class Normalised:
 
 
 @dataclass(frozen=True)
-class Softmax:
+class SoftmaxRule:
     r"""$s=\mathrm{softmax}(x)$: $D=\mathrm{diag}(s)-ss^\top$; with $w=(\delta-s\cdot\delta)\odot s$,
     $M=\mathrm{diag}(w)-ws^\top-sw^\top$."""
 

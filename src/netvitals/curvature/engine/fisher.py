@@ -22,7 +22,7 @@ CLOSE = 1e-3  # agreement that is asked of a second derivative before a loss is 
 
 
 @dataclass(frozen=True)
-class Likelihood:
+class OutputLikelihood:
     """What the loss says of the outputs.
 
     Attributes:
@@ -83,7 +83,7 @@ class Likelihood:
         return total / len(roots)
 
 
-def likelihood_at(outputs: Sequence[Tensor], second: Callable[[Tensor], Tensor]) -> Likelihood:
+def likelihood_at(outputs: Sequence[Tensor], second: Callable[[Tensor], Tensor]) -> OutputLikelihood:
     """What the loss is the likelihood of."""
     if len(outputs) == 1:
         out = outputs[0].detach()
@@ -96,7 +96,7 @@ def likelihood_at(outputs: Sequence[Tensor], second: Callable[[Tensor], Tensor])
             size = (shape * shape).sum(keep, keepdim=True)
             weight = (image * shape).sum(keep, keepdim=True) / size.clamp_min(torch.finfo(out.dtype).tiny)
             if float((weight * shape - image).norm()) <= CLOSE * float(image.norm()) and bool((weight >= 0).all()):
-                return Likelihood(kind, weight, dim)  # type: ignore[arg-type]
+                return OutputLikelihood(kind, weight, dim)  # type: ignore[arg-type]
     raise ValueError(
         "a Fisher matrix belongs to a likelihood, and this loss is none that is known (cross-entropy, mean squared "
         "error, binary cross-entropy with logits, on one output tensor): ask for part='GN', which any loss has"

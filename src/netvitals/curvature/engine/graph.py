@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from netvitals.curvature.engine.nodes import Node
+from netvitals.curvature.engine.nodes import CurvatureNode
 
 OUT = "out"  # the model's output, the sink every node must reach
 
@@ -52,7 +52,10 @@ class NodeGraph:
 
 
 def node_graph(
-    nodes: Sequence[Node], seams: Sequence[Sequence[tuple[Tensor, Tensor]]], outputs: Sequence[Tensor], model: nn.Module
+    nodes: Sequence[CurvatureNode],
+    seams: Sequence[Sequence[tuple[Tensor, Tensor]]],
+    outputs: Sequence[Tensor],
+    model: nn.Module,
 ) -> NodeGraph:
     """Walk the autograd graph back from each node until the next nodes upstream."""
     names = [n.name for n in nodes]
@@ -127,7 +130,7 @@ def _upstream(starts: Sequence[Any], stops: Mapping[Any, str]) -> tuple[set[str]
     return found, ops
 
 
-def _shared(nodes: Sequence[Node], model: nn.Module) -> dict[str, tuple[str, ...]]:
+def _shared(nodes: Sequence[CurvatureNode], model: nn.Module) -> dict[str, tuple[str, ...]]:
     out: dict[str, tuple[str, ...]] = {}
     by_module: dict[str, list[str]] = {}
     for n in nodes:

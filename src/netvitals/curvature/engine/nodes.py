@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from netvitals._trouble import see
+from netvitals._help import hint
 from netvitals.anatomy.batching import named_tensors
 from netvitals.curvature.engine.layout import Place, charted, coarsest, doubled_batch, float_tensors, layout_of
 from netvitals.curvature.engine.problem import Problem, float_outputs
@@ -26,7 +26,7 @@ MOST = 12  # more default nodes than this make a picture nobody reads
 
 
 @dataclass(frozen=True)
-class Node:
+class CurvatureNode:
     """One node: a call of a module (activation space) or a module's parameters (parameter space).
 
     The second call of a module in one forward pass is ``name#2``.
@@ -41,25 +41,25 @@ class Node:
     places: tuple[Place, ...] = ()  # how examples lie in each floating tensor of the output
 
 
-def parameter_node(name: str, shape: tuple[int, ...], op: str = "Parameter") -> Node:
+def parameter_node(name: str, shape: tuple[int, ...], op: str = "Parameter") -> CurvatureNode:
     """A node ``name`` of parameter space, with as many coordinates as ``shape`` has; ``op`` is its kind."""
-    return Node(name=name, module=name, call=1, op=op, shape=shape, size=math.prod(shape))
+    return CurvatureNode(name=name, module=name, call=1, op=op, shape=shape, size=math.prod(shape))
 
 
 @dataclass
-class Survey:
+class NodeSurvey:
     """What one forward pass showed: every call of a module in order, and how much memory the graph keeps."""
 
-    calls: list[Node] = field(default_factory=list)
+    calls: list[CurvatureNode] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)  # call -> why it cannot be a node
     outputs: list[Tensor] = field(default_factory=list)
     final: set[str] = field(default_factory=set)  # calls that return the model's own output
     kept_bytes: int = 0
 
 
-def survey(problem: Problem, memory: int, calls: bool = True) -> Survey:
+def survey(problem: Problem, memory: int, calls: bool = True) -> NodeSurvey:
     """Run the model of ``problem`` once and note modules' ``calls``; a sentence when the graph outgrows ``memory``."""
-    seen = Survey()
+    seen = NodeSurvey()
     doubled = _doubled_shapes(problem) if calls else {}
     counts: dict[str, int] = {}
     results: list[tuple[str, Tensor]] = []
@@ -81,7 +81,7 @@ def survey(problem: Problem, memory: int, calls: bool = True) -> Survey:
             places = tuple(
                 layout_of(s, long[i] if known and long else None, problem.examples) for i, s in enumerate(shapes)
             )
-            node = Node(
+            node = CurvatureNode(
                 name=call,
                 module=name,
                 call=counts[name],
@@ -127,7 +127,7 @@ def too_large(needed: int, memory: int, examples: int) -> str:
     fit = max(1, int(examples * memory / needed))
     return (
         f"a batch of {examples} needs at least {needed / 2**20:.3g} MiB for its graph, the budget is "
-        f"{memory / 2**20:.3g} MiB: pass about {fit} examples, or raise memory= {see('no-memory')}"
+        f"{memory / 2**20:.3g} MiB: pass about {fit} examples, or raise memory= {hint('no-memory')}"
     )
 
 
@@ -170,7 +170,9 @@ def _doubled_shapes(problem: Problem) -> dict[tuple[str, int], list[tuple[int, .
     return found
 
 
-def choose(problem: Problem, seen: Survey, nodes: Choice, space: str) -> tuple[list[Node], str, dict[str, str]]:
+def choose(
+    problem: Problem, seen: NodeSurvey, nodes: Choice, space: str
+) -> tuple[list[CurvatureNode], str, dict[str, str]]:
     """The ``nodes`` of ``space`` to measure in ``problem``, of those ``seen``, in order; how they were chosen; what
     not.
     """
@@ -195,7 +197,7 @@ def choose(problem: Problem, seen: Survey, nodes: Choice, space: str) -> tuple[l
     return picked, f"{len(picked)} nodes as given", {}
 
 
-def _default(problem: Problem, seen: Survey, space: str) -> tuple[list[Node], str, dict[str, str]]:
+def _default(problem: Problem, seen: NodeSurvey, space: str) -> tuple[list[CurvatureNode], str, dict[str, str]]:
     names, why = _blocks(problem.model, seen) if space == "activation" else _owners(problem.model)
     picked = _of_space(problem, seen, names, space)
     if not picked:
@@ -214,7 +216,7 @@ def _default(problem: Problem, seen: Survey, space: str) -> tuple[list[Node], st
     return picked, f"{len(picked)} nodes by default ({why}): {', '.join(n.name for n in picked)}", skipped
 
 
-def _of_space(problem: Problem, seen: Survey, names: Iterable[str], space: str) -> list[Node]:
+def _of_space(problem: Problem, seen: NodeSurvey, names: Iterable[str], space: str) -> list[CurvatureNode]:
     wanted = list(dict.fromkeys(names))
     if space == "activation":
         return [c for c in seen.calls if c.name in wanted or c.module in wanted]
@@ -249,7 +251,7 @@ def _glob(pattern: str) -> re.Pattern[str]:
     return re.compile("".join(wild.get(p, re.escape(p)) for p in parts))
 
 
-def _matching(patterns: list[str], names: list[str], seen: Survey) -> list[str]:
+def _matching(patterns: list[str], names: list[str], seen: NodeSurvey) -> list[str]:
     known = names + [c.name for c in seen.calls if c.call > 1]
     out: list[str] = []
     for pattern in patterns:
@@ -261,7 +263,7 @@ def _matching(patterns: list[str], names: list[str], seen: Survey) -> list[str]:
     return out
 
 
-def _blocks(model: nn.Module, seen: Survey) -> tuple[list[str], str]:
+def _blocks(model: nn.Module, seen: NodeSurvey) -> tuple[list[str], str]:
     """Outputs of the model's blocks before its head; a lone backbone is opened until its own blocks show."""
     called = {c.module: i for i, c in reversed(list(enumerate(seen.calls)))}
     tops = _expand("", model)
@@ -300,7 +302,7 @@ def _by_weight_matrix(ordered: Sequence[tuple[str, nn.Module]]) -> list[str]:
     return names
 
 
-def _before_the_head(names: list[str], ordered: Sequence[tuple[str, nn.Module]], seen: Survey) -> list[str]:
+def _before_the_head(names: list[str], ordered: Sequence[tuple[str, nn.Module]], seen: NodeSurvey) -> list[str]:
     last = {c.module for c in seen.calls if c.name in seen.final}
     inner = [n for n in names if n not in last]
     place = {name: i for i, (name, _) in enumerate(ordered)}

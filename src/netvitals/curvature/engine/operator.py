@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from netvitals._trouble import see
+from netvitals._help import hint
 from netvitals.capture.loss import LossFn
 from netvitals.capture.observation import Mode
 from netvitals.curvature.engine.cost import Cost
@@ -20,7 +20,7 @@ from netvitals.curvature.engine.journal import Journal
 from netvitals.curvature.engine.nodes import Choice
 from netvitals.curvature.engine.probes import flattened, identity, pieces_of
 from netvitals.curvature.engine.products import Part, Pieces, Products
-from netvitals.curvature.engine.stream import Stream, several
+from netvitals.curvature.engine.stream import BatchStream, several
 from netvitals.curvature.engine.tape import Space, recorded, recorded_parameters
 
 Apply = Callable[[Tensor], Tensor]  # rows (m, d) -> rows (m, d')
@@ -97,8 +97,8 @@ class Operators:
 
     def __init__(
         self,
-        products: Products | Stream | None = None,
-        begin: Callable[[], AbstractContextManager[Products | Stream]] | None = None,
+        products: Products | BatchStream | None = None,
+        begin: Callable[[], AbstractContextManager[Products | BatchStream]] | None = None,
     ) -> None:
         self._live, self._begin, self._stack = products, begin, ExitStack()
         self._known: tuple[tuple[str, ...], list[list[Tensor]]] | None = None
@@ -112,7 +112,7 @@ class Operators:
         self._stack.close()
 
     @contextmanager
-    def session(self) -> Iterator[Products | Stream]:
+    def session(self) -> Iterator[Products | BatchStream]:
         """The products of the problem: those that are open, or opened for so long."""
         if self._live is not None or self._begin is None:
             assert self._live is not None
@@ -126,11 +126,11 @@ class Operators:
                 self._live = None
 
     @property
-    def products(self) -> Products | Stream:
+    def products(self) -> Products | BatchStream:
         """What makes the products; inside ``with``."""
         if self._live is None:
             raise RuntimeError(
-                f"the products are closed: use this inside `with operators(...) as of:` {see('products-closed')}"
+                f"the products are closed: use this inside `with operators(...) as of:` {hint('products-closed')}"
             )
         return self._live
 
@@ -300,9 +300,9 @@ def operators(
     tensors = space == "parameter" and nodes is None
 
     @contextmanager
-    def begin() -> Iterator[Products | Stream]:
+    def begin() -> Iterator[Products | BatchStream]:
         if several(batch):
-            with Stream(model, loss_fn, batch, nodes=nodes, space=space, tensors=tensors, **many) as stream:
+            with BatchStream(model, loss_fn, batch, nodes=nodes, space=space, tensors=tensors, **many) as stream:
                 yield stream
             return
         with (

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from netvitals.curvature.engine.cost import Cost
-from netvitals.curvature.engine.fisher import Likelihood, likelihood_at
+from netvitals.curvature.engine.fisher import OutputLikelihood, likelihood_at
 from netvitals.curvature.engine.probes import draw, generator
 from netvitals.curvature.engine.tape import Tape
 
@@ -203,7 +203,7 @@ class Products:
         return self.pulled(self.curved(got, m), m)
 
     @cached_property
-    def likelihood(self) -> Likelihood:
+    def likelihood(self) -> OutputLikelihood:
         """What the loss is the likelihood of; a sentence where it is none."""
         return likelihood_at(self.tape.detached, lambda v: self.curved([v], v.shape[0])[0])
 

@@ -47,7 +47,7 @@ def several(batch: Any) -> bool:
     return isinstance(batch, Iterable) and not isinstance(batch, Tensor | Mapping | str) and not hasattr(batch, "keys")
 
 
-class Stream:
+class BatchStream:
     """Products summed over batches, with the interface of :class:`Products`; alive inside ``with``."""
 
     def __init__(
@@ -89,7 +89,7 @@ class Stream:
         self._signs: dict[tuple[int, int], Tensor] = {}
         self._stack = ExitStack()
 
-    def __enter__(self) -> Stream:
+    def __enter__(self) -> BatchStream:
         """Look at the first batch, with every check."""
         first = self._first()
         if first is None:

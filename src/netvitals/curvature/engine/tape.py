@@ -25,7 +25,7 @@ from netvitals.curvature.engine.graph import NodeGraph, ends, node_graph
 from netvitals.curvature.engine.layout import float_tensors, replaced
 from netvitals.curvature.engine.nodes import (
     Choice,
-    Node,
+    CurvatureNode,
     choose,
     parameter_node,
     parameters_of,
@@ -50,7 +50,9 @@ class Tape:
         skipped: places that could not be nodes, or were left out, and why.
     """
 
-    def __init__(self, problem: Problem, nodes: list[Node], space: Space, *, chosen: str, kept_bytes: int) -> None:
+    def __init__(
+        self, problem: Problem, nodes: list[CurvatureNode], space: Space, *, chosen: str, kept_bytes: int
+    ) -> None:
         self.problem, self.nodes, self.space, self.chosen, self.kept_bytes = problem, nodes, space, chosen, kept_bytes
         self.skipped: dict[str, str] = {}
         self.leaves: list[list[Tensor]] = [[] for _ in nodes]

@@ -25,7 +25,7 @@ from netvitals.curvature.engine.probes import generator, signs
 from netvitals.curvature.engine.problem import Problem, advised, laboratory, refuse_noise
 from netvitals.curvature.engine.products import Pieces, Products
 from netvitals.curvature.engine.tape import Tape, refuse_randomness
-from netvitals.curvature.matrices.layer_calls import Call, Part, Source, computed, source_of
+from netvitals.curvature.matrices.layer_calls import LayerCall, Part, Source, computed, source_of
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Layers:
         names: of the tensors, in the order of the model.
     """
 
-    calls: dict[str, Call] = field(default_factory=dict)
+    calls: dict[str, LayerCall] = field(default_factory=dict)
     shared: dict[str, str] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
     names: tuple[str, ...] = ()
@@ -90,9 +90,9 @@ def layers_of(problem: Problem) -> Layers:
         elif place.kind == "joint":
             found.shared[name] = "its layer's output has no dimension of examples"
         else:
-            old = found.calls.get(layer, Call(model.get_submodule(layer), place, None, None))
+            old = found.calls.get(layer, LayerCall(model.get_submodule(layer), place, None, None))
             mine = {"weight": old.weight, "bias": old.bias, kind: name}
-            found.calls[layer] = Call(old.module, place, mine["weight"], mine["bias"])
+            found.calls[layer] = LayerCall(old.module, place, mine["weight"], mine["bias"])
     found.names = tuple(n for n in named if n not in found.skipped)
     return found
 
@@ -154,7 +154,7 @@ class ExampleTape(Tape):
         leaves: dict[str, Tensor] = {}
         sources: dict[str, Source] = {}
 
-        def perturb(name: str, call: Call) -> Any:
+        def perturb(name: str, call: LayerCall) -> Any:
             def hook(module: nn.Module, args: Any, out: Tensor) -> Tensor:
                 if name in leaves:
                     raise ValueError(
@@ -206,7 +206,7 @@ class ExampleTape(Tape):
         out = [self._kept(p, call, keep) for p, call in zip(pieces, calls)]
         return out + [torch.zeros_like(p) for p in pieces[len(calls) :]]
 
-    def _kept(self, p: Tensor, call: Call, keep: Tensor) -> Tensor:
+    def _kept(self, p: Tensor, call: LayerCall, keep: Tensor) -> Tensor:
         if p.ndim < 3:  # the layer was not called
             return p
         dim = 1 if call.place.kind == "flat" else 1 + call.place.dim

@@ -25,7 +25,7 @@ Part = tuple[Tensor, dict[str, Share]]  # a perturbation (m, *output) and the te
 
 
 @dataclass(frozen=True)
-class Call:
+class LayerCall:
     """One call of a layer whose parameters are used nowhere else.
 
     Attributes:
@@ -80,7 +80,7 @@ def _parameter(module: nn.Module) -> Any:
     return module._parameters.get("weight")
 
 
-def source_of(call: Call, x: Tensor, shape: torch.Size, examples: int) -> Source:
+def source_of(call: LayerCall, x: Tensor, shape: torch.Size, examples: int) -> Source:
     """How signs become perturbations of the output of a call."""
     module = call.module
     if isinstance(module, nn.modules.conv._ConvNd):
@@ -171,7 +171,7 @@ def _rooted(pieces: list[tuple[str, Tensor]], fold: ByExample) -> Source:
     return Source(sum(sizes), made, squared, 1.0)
 
 
-def _looked_up(call: Call, index: Tensor, fold: ByExample) -> Source:
+def _looked_up(call: LayerCall, index: Tensor, fold: ByExample) -> Source:
     """A row of an embedding is drawn once an example, at the first position that looks it up."""
     b, t, width = *index.shape, fold.width
     first = (index[:, :, None] == index[:, None, :]).to(torch.int8).argmax(2)
@@ -192,7 +192,7 @@ def _looked_up(call: Call, index: Tensor, fold: ByExample) -> Source:
     return Source(b * t * width, made, squared)
 
 
-def _scaled(call: Call, x: Tensor, shape: torch.Size, examples: int) -> Source:
+def _scaled(call: LayerCall, x: Tensor, shape: torch.Size, examples: int) -> Source:
     """A norm's gain and bias: every unit has its own, all positions of an example share them."""
     module: Any = call.module
     width = module.weight.numel()
@@ -222,7 +222,7 @@ def _scaled(call: Call, x: Tensor, shape: torch.Size, examples: int) -> Source:
     return Source(examples * width * len(factors), made, squared)
 
 
-def _convolved(call: Call, x: Tensor, shape: torch.Size) -> Source:
+def _convolved(call: LayerCall, x: Tensor, shape: torch.Size) -> Source:
     """Convolutions: a root of the patches' Gram matrix where positions are few, else a kernel an example."""
     module: Any = call.module
     b, out, positions = shape[0], shape[1], shape[2:].numel()

@@ -16,7 +16,7 @@ from netvitals.capture.observation import Mode
 from netvitals.curvature.engine.journal import opened
 from netvitals.curvature.engine.nodes import Choice
 from netvitals.curvature.engine.products import Products, Progress
-from netvitals.curvature.engine.stream import Stream, several
+from netvitals.curvature.engine.stream import BatchStream, several
 from netvitals.curvature.engine.tape import Space, Tape, recorded
 from netvitals.curvature.measure import metrics
 from netvitals.curvature.measure.block_estimates import estimates, over_batches
@@ -30,7 +30,7 @@ Reduction = Literal["mean_block", "per_sample", "mean_of_norms", "joint"]
 
 
 @undisturbed
-def interlayer(
+def between_layers(
     model: nn.Module,
     loss_fn: LossFn,
     batch: Any,
@@ -79,7 +79,7 @@ def interlayer(
         The four matrices over pairs of nodes with their standard errors; ``to_frame()`` has one row a pair.
 
     >>> net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 2))
-    >>> found = interlayer(net, nn.MSELoss(), (torch.randn(8, 3), torch.randn(8, 2)), method="exact")
+    >>> found = between_layers(net, nn.MSELoss(), (torch.randn(8, 3), torch.randn(8, 2)), method="exact")
     >>> found.nodes, found.block("1", "3").H.shape
     (('1', '3'), torch.Size([4, 4]))
     """
@@ -94,8 +94,8 @@ def interlayer(
                 "method='stochastic' and reduction='mean_block'"
             )
         about = {"nodes": nodes, "seed": seed, "probes": probes, "space": space, "plain": plain, "refine": refine}
-        journal = opened(resume, "interlayer", model, {**about, "dtype": dtype, "mode": mode})
-        with Stream(
+        journal = opened(resume, "between_layers", model, {**about, "dtype": dtype, "mode": mode})
+        with BatchStream(
             model, loss_fn, batch, nodes=nodes, space=space, dtype=dtype, mode=mode, memory=memory, journal=journal
         ) as stream:
             found = sweep(
@@ -155,7 +155,7 @@ def _of_blocks(norms: Matrices) -> tuple[Matrices, Matrices]:
 
 
 def _of_sweep(
-    tape: Tape, products: Products | Stream, found: Sweep, by_sample: bool
+    tape: Tape, products: Products | BatchStream, found: Sweep, by_sample: bool
 ) -> tuple[Matrices, Matrices, np.ndarray]:
     """The metrics that a sweep estimates, the standard errors of its probes, and where a stable rank is a bound."""
     copies = tape.examples if by_sample else 1
@@ -189,7 +189,7 @@ def _of_sweep(
 
 def _result(
     tape: Tape,
-    products: Products | Stream,
+    products: Products | BatchStream,
     how: _Settings,
     values: Matrices,
     errors: Matrices,

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from netvitals._trouble import see
+from netvitals._help import hint
 from netvitals.curvature.engine.probes import identity
 from netvitals.curvature.engine.products import Column, Pieces, Products, Progress
 from netvitals.curvature.measure import metrics
@@ -59,7 +59,7 @@ def exact_blocks(products: Products, *, per_sample: bool, budget: int, progress:
         raise MemoryError(
             f"the blocks of {len(sizes)} nodes with {total} coordinates need {needed / 2**20:.4g} MiB"
             f"{f' for {b} examples' if per_sample else ''}, the budget is {budget / 2**20:.4g} MiB: "
-            f"use fewer nodes or examples, method='stochastic', or raise memory= {see('no-memory')}"
+            f"use fewer nodes or examples, method='stochastic', or raise memory= {hint('no-memory')}"
         )
     shape = (copies, total, total) if per_sample else (total, total)
     gn, tensor = (torch.zeros(shape, dtype=products.flat[0].dtype, device=products.flat[0].device) for _ in range(2))

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from netvitals._trouble import see
+from netvitals._help import hint
 from netvitals.anatomy.lanczos import Lanczos
 from netvitals.capture import undisturbed
 from netvitals.capture.loss import LossFn
@@ -24,7 +24,7 @@ from netvitals.curvature.engine.nodes import Choice
 from netvitals.curvature.engine.operator import Operator, Operators, Part, operators
 from netvitals.curvature.engine.probes import generator
 from netvitals.curvature.engine.products import Products, Progress
-from netvitals.curvature.engine.stream import Stream
+from netvitals.curvature.engine.stream import BatchStream
 from netvitals.curvature.engine.tape import Space
 from netvitals.curvature.measure.block_estimates import sampling_error
 from netvitals.curvature.measure.result import shortened, skipped_line
@@ -208,7 +208,7 @@ def matrix_of(
 
 def _sampling(of: Operators, vectors: Tensor, part: Part, node: str | None) -> np.ndarray:
     """How far the Rayleigh quotients of the batches spread around their mean."""
-    if not isinstance(of.products, Stream):
+    if not isinstance(of.products, BatchStream):
         return np.full(len(vectors), np.nan)
 
     def quotients(products: Products) -> tuple[None, np.ndarray]:
@@ -242,7 +242,7 @@ def affordable(steps: int, runs: int, d: int, matrix: Operator, memory: int) -> 
         fit = memory // (runs * d * item)
         raise MemoryError(
             f"{steps} Lanczos vectors of {d} numbers in {runs} runs need {needed / 2**20:.4g} MiB, the "
-            f"budget is {memory / 2**20:.4g} MiB: use {fit} steps, or raise memory= {see('no-memory')}"
+            f"budget is {memory / 2**20:.4g} MiB: use {fit} steps, or raise memory= {hint('no-memory')}"
         )
     return steps
 

@@ -26,7 +26,7 @@ from torch import Tensor
 from netvitals.curvature.engine.checks import PairSymmetry
 from netvitals.curvature.engine.probes import draw, generator, signs
 from netvitals.curvature.engine.products import Column, Pieces, Products, Progress
-from netvitals.curvature.engine.stream import Stream
+from netvitals.curvature.engine.stream import BatchStream
 from netvitals.curvature.measure.leading import leading_squares
 
 KINDS = ("H", "GN", "T")
@@ -54,7 +54,7 @@ class _Run:
 
     def __init__(
         self,
-        products: Products | Stream,
+        products: Products | BatchStream,
         *,
         probes: int,
         seed: int,
@@ -91,7 +91,7 @@ class _Run:
             while queue and count + queue[0][1].shape[1] <= self.products.at_once:
                 count += queue[0][1].shape[1]
                 group.append(queue.pop(0))
-            if isinstance(self.products, Stream) and self.progress:
+            if isinstance(self.products, BatchStream) and self.progress:
                 self.products.tick = self._within(count)
             pieces = [(w, _as_pieces(rows, self.products.leaves[w], self.copies)) for w, rows in group]
             for (w, rows), column in zip(group, self.products.columns(pieces)):
@@ -128,7 +128,7 @@ class _Run:
 
 
 def sweep(
-    products: Products | Stream,
+    products: Products | BatchStream,
     *,
     probes: int,
     seed: int,

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from netvitals._trouble import see
+from netvitals._help import hint
 from netvitals.capture import undisturbed
 from netvitals.capture.loss import LossFn
 from netvitals.capture.observation import Mode
@@ -23,7 +23,7 @@ from netvitals.curvature.engine.checks import Symmetry
 from netvitals.curvature.engine.journal import opened
 from netvitals.curvature.engine.probes import Distribution, ProbeSeries, flattened, pieces_of
 from netvitals.curvature.engine.products import Pieces, Products, Progress
-from netvitals.curvature.engine.stream import Stream, several
+from netvitals.curvature.engine.stream import BatchStream, several
 from netvitals.curvature.engine.tape import Tape, recorded_parameters
 from netvitals.curvature.matrices.deflation import PAYS, Deflated, by_tensor, left_out, widened
 from netvitals.curvature.matrices.example_probes import example_draws
@@ -131,7 +131,7 @@ class _Plan:
         fits = 3 * self.probes * size * item < self.room
         if self.method == "hutch++" and not fits:
             raise MemoryError(
-                f"method='hutch++' keeps {self.probes} products of {size} numbers: raise memory= {see('no-memory')}"
+                f"method='hutch++' keeps {self.probes} products of {size} numbers: raise memory= {hint('no-memory')}"
             )
         wide = size > (third if self.method == "hutch++" else 2 * self.probes)
         if self.method == "hutchinson" or self.distribution != "rademacher" or third < 3 or not (fits and wide):
@@ -191,7 +191,7 @@ def _of_one(
         return draws, used, tuple(n.name for n in tape.nodes), tape, products.cost.gradients, note
 
 
-def _of_stream(plan: _Plan, stream: Stream) -> tuple[list[np.ndarray], str, tuple[str, ...], str]:
+def _of_stream(plan: _Plan, stream: BatchStream) -> tuple[list[np.ndarray], str, tuple[str, ...], str]:
     """Draws by batch, method, names and note of many batches; the first one tells whether examples see each other."""
     note = ""
     if plan.by_example:
@@ -288,7 +288,7 @@ def trace(
         about = {"seed": seed, "probes": probes, "part": part, "distribution": distribution, "method": method}
         journal = opened(resume, "trace", model, {**about, "mode": mode, "dtype": dtype})
         streamed: Any = {"split": part != "H", "tensors": True, "once": True, "journal": journal, **options}
-        with Stream(model, loss_fn, batch, **streamed) as stream:
+        with BatchStream(model, loss_fn, batch, **streamed) as stream:
             if progress:
                 tick = lambda share: progress(int(share * probes), probes)
                 stream.tick = tick

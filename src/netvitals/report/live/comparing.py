@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from netvitals.findings import Table, is_pooled
+from netvitals.findings import Measurements, is_pooled
 from netvitals.report.arrays import packed
 from netvitals.report.glossary import sign
 
@@ -34,7 +34,7 @@ def settings(metas: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
     return out
 
 
-def separated(one: Table, other: Table) -> list[dict[str, Any]]:
+def separated(one: Measurements, other: Measurements) -> list[dict[str, Any]]:
     """Which series told two runs apart, the earliest first.
 
     Two readings differ when they lie further apart than ``APART`` times the usual change from one reading to the next
@@ -97,7 +97,7 @@ def difference(one: Any, other: Any, vital: str, metric: str) -> dict[str, Any]:
     }
 
 
-def common_metrics(tables: Sequence[Table]) -> list[dict[str, Any]]:
+def common_metrics(tables: Sequence[Measurements]) -> list[dict[str, Any]]:
     """The metrics that every run has, with their vital sign, whether of the whole model, and at how many sites."""
     shared = set.intersection(*(set(t.series) for t in tables)) if tables else set()
     count: dict[tuple[str, str], list[str]] = {}

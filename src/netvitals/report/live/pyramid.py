@@ -11,7 +11,7 @@ COLUMNS = 512  # of a pyramid at most; an even number
 CELLS = 4_000_000  # columns times series, about
 
 
-class Columns(NamedTuple):
+class PyramidColumns(NamedTuple):
     """Some series in columns of steps: NaN where nothing was read, infinite where nothing finite was."""
 
     steps: np.ndarray  # (columns,) the last step behind each column
@@ -67,11 +67,13 @@ class Pyramid:
     def columns(self) -> int:
         return self._columns or COLUMNS
 
-    def read(self, series: Sequence[int] | np.ndarray, start: int | None = None, stop: int | None = None) -> Columns:
+    def read(
+        self, series: Sequence[int] | np.ndarray, start: int | None = None, stop: int | None = None
+    ) -> PyramidColumns:
         """The chosen series, from the column of step ``start`` to that of step ``stop``."""
         rows = np.asarray(series, int)
         if not self._started or not len(rows):
-            return Columns(np.empty(0, int), *(np.empty((len(rows), 0)) for _ in range(3)))
+            return PyramidColumns(np.empty(0, int), *(np.empty((len(rows), 0)) for _ in range(3)))
         known = rows < self._rows
         safe = np.where(known, rows, 0)
         place = lambda step: int(np.clip((step - self.first) // self.width, 0, self.columns - 1))
@@ -84,7 +86,7 @@ class Pyramid:
             mean = pick(self._total, 0.0)[:, used] / count
         mean[(count == 0) & (bad > 0)] = np.inf
         low, high = (pick(t, np.nan)[:, used].astype(float) for t in (self._low, self._high))
-        return Columns(pick(self._when, -1)[:, used].max(0), mean, low, high)
+        return PyramidColumns(pick(self._when, -1)[:, used].max(0), mean, low, high)
 
     def forget(self) -> None:
         """Drop every reading and keep the size."""

@@ -12,11 +12,11 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
 from netvitals._extras import missing
-from netvitals.report.guard import FRAME, Guard
-from netvitals.report.live import answers, comparing
-from netvitals.report.live.answers import to_json
-from netvitals.report.live.watching import OpenRun, Shelf, runs_below
-from netvitals.report.shell import app_files, app_page
+from netvitals.report.live import api, comparing
+from netvitals.report.live.api import to_json
+from netvitals.report.live.run_index import OpenRun, Shelf, runs_below
+from netvitals.report.page_shell import app_files, app_page
+from netvitals.report.security import FRAME, Guard
 
 LOOK_S = 0.5  # between looks at the folders
 ALIVE_S = 15.0  # a silent stream says that it lives
@@ -86,12 +86,12 @@ def create_app(
         run, query = one(request), request.query_params
         key = (query["vital"], query["metric"], *_window(query))
         with run.lock:
-            return run.answer(key, lambda: answers.metric(run.numbers, *key))
+            return run.answer(key, lambda: api.metric(run.numbers, *key))
 
     def site(request: Request) -> Any:
         run, query = one(request), request.query_params
         with run.lock:
-            return answers.site(run.numbers, query["site"], *_window(query))
+            return api.site(run.numbers, query["site"], *_window(query))
 
     def compare(request: Request) -> Any:
         query = request.query_params
@@ -138,7 +138,7 @@ def create_app(
 
 def _head(run: OpenRun, name: str) -> dict[str, Any]:
     numbers = run.numbers
-    worded = answers.head(numbers, run.findings, title=_title(run, name), status=numbers.status)
+    worded = api.head(numbers, run.findings, title=_title(run, name), status=numbers.status)
     return worded | {"name": name, "version": numbers.summary.commits}
 
 

@@ -1,4 +1,4 @@
-"""When does this plateau end? A rehearsal where the network is no chain, the growing slope where it tells, the chain's
+"""When does this plateau end? A look-ahead where the network is no chain, the growing slope where it tells, the chain's
 law where its conditions hold, or silence.
 
 *Leaves the plateau* is a fall by 5 % of its level, *has fallen by x %* is another thing: after the first drop the level
@@ -39,7 +39,7 @@ def forecast_escape(
     drop: float = 0.5,
     level: float = 0.8,
     earlier: Sequence[EscapeForecast] = (),
-    rehearsed: EscapeForecast | None = None,
+    lookahead: EscapeForecast | None = None,
 ) -> EscapeForecast:
     """Forecast from all looks at a network so far.
 
@@ -55,7 +55,7 @@ def forecast_escape(
         drop: share of the resting loss that has to be gone; later plateaus are asked when they are left.
         level: nominal coverage of the interval.
         earlier: forecasts that were made before.
-        rehearsed: what a rehearsal says as of now, where the network is no chain: when the plateau is left, and how
+        lookahead: what a look-ahead says as of now, where the network is no chain: when the plateau is left, and how
             many factors grow together, which the growth of the slope needs after that.
 
     Returns:
@@ -81,12 +81,12 @@ def forecast_escape(
     )
     if growth.first and now.loss <= (1 - drop) * resting:
         return refuse("the plateau is over")
-    if growth.first and rehearsed is not None and rehearsed.known and now.loss > (1 - LEAVES) * rehearsed.rest:
-        found = rehearsed
+    if growth.first and lookahead is not None and lookahead.known and now.loss > (1 - LEAVES) * lookahead.rest:
+        found = lookahead
     elif not growth.reason:
-        found = _from_growth(history, growth, when, rule, drop, level, rehearsed)
-    elif growth.first and rehearsed is not None:
-        found = refuse(f"{growth.reason}; {rehearsed.reason}" if rehearsed.reason else growth.reason)
+        found = _from_growth(history, growth, when, rule, drop, level, lookahead)
+    elif growth.first and lookahead is not None:
+        found = refuse(f"{growth.reason}; {lookahead.reason}" if lookahead.reason else growth.reason)
     elif growth.first:
         found = _from_chain(history, when, growth, lr, rule, momentum, beta2, decay, drop, level)
     else:
@@ -108,12 +108,12 @@ def _from_growth(
     rule: Rule,
     drop: float,
     level: float,
-    rehearsed: EscapeForecast | None = None,
+    lookahead: EscapeForecast | None = None,
 ) -> EscapeForecast:
     now, share = history[-1], drop if growth.first else LEAVES
     r = max(2, len(history[0].small) or min(len(history[0].names), 4))
-    if rehearsed is not None and rehearsed.known and growth.first:
-        r = int(rehearsed.r)
+    if lookahead is not None and lookahead.known and growth.first:
+        r = int(lookahead.r)
     left = rate_left(growth, share, 2 - 2 / r if rule == "sgd" else 1 - 1 / r)
     step = when(left)
     if left == 0 or not math.isfinite(step):

@@ -23,7 +23,7 @@ _BETWEEN = ("pool", "dropout", "mean", "sum")
 
 
 @dataclass(frozen=True)
-class Pair:
+class LayerPair:
     """Imbalance of two neighbouring layers."""
 
     first: str
@@ -45,7 +45,7 @@ class ChainImbalance(Result):
         pairs: two layers that follow each other, with their Δ.
     """
 
-    pairs: tuple[Pair, ...]
+    pairs: tuple[LayerPair, ...]
 
     @property
     def delta(self) -> tuple[float, ...]:
@@ -97,7 +97,7 @@ def chain_imbalance(model: nn.Module, batch: Any) -> ChainImbalance:
     for first, second in pairs:
         terms = [(sign, _square(known[name])) for name, sign in balance_terms(first, second).items()]
         delta, size = sum(s * v for s, v in terms), sum(v for _, v in terms)
-        out.append(Pair(first=first.name, second=second.name, delta=delta, relative=delta / max(size, 1e-300)))
+        out.append(LayerPair(first=first.name, second=second.name, delta=delta, relative=delta / max(size, 1e-300)))
     return ChainImbalance(tuple(out))
 
 

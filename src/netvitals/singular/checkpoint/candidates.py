@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from netvitals.anatomy import Anatomy, Heads, Layer, Projection, chart
+from netvitals.anatomy.ir import ParameterPart
 from netvitals.anatomy.kinds import by_output, layer_kind
-from netvitals.anatomy.parts import ParameterPart
 from netvitals.anatomy.preserve import plain_kernels
 from netvitals.anatomy.wiring import find_links
 from netvitals.capture.task import Task

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from netvitals.capture import Reading, undisturbed
+from netvitals.capture import Measurement, undisturbed
 from netvitals.capture.loss import LossFn, likelihood_of
 from netvitals.capture.result import Result, one_screen
 from netvitals.capture.task import inputs_of
@@ -41,7 +41,7 @@ class DeadDirections(Result):
     schur: tuple[SchurProfile, ...] = ()
     skipped: dict[str, str] = field(default_factory=dict)
 
-    def readings(self) -> tuple[Reading, ...]:
+    def readings(self) -> tuple[Measurement, ...]:
         """The numbers, as a checkup stores them."""
         out = [
             _reading("norm_kernel", t.norm, m, v)
@@ -86,8 +86,8 @@ class DeadDirections(Result):
         return one_screen([*lines, *(f"not measured: {n}: {why}" for n, why in self.skipped.items())])
 
 
-def _reading(vital: str, site: str, metric: str, value: float) -> Reading:
-    return Reading(step=0, vital=vital, site=site, metric=metric, value=value)
+def _reading(vital: str, site: str, metric: str, value: float) -> Measurement:
+    return Measurement(step=0, vital=vital, site=site, metric=metric, value=value)
 
 
 @undisturbed

@@ -72,7 +72,7 @@ def fisher_spectrum(
 
 
 @dataclass(frozen=True)
-class Direction(Result):
+class SpectrumDirection(Result):
     """One eigenvalue followed along the path."""
 
     label: str  # "zero", "constant", "tangential", "transversal", "unclear"
@@ -99,7 +99,7 @@ class Classified(Result):
         note: why classes cannot be told apart, where they cannot.
     """
 
-    directions: tuple[Direction, ...]
+    directions: tuple[SpectrumDirection, ...]
     ts: np.ndarray
     separable: bool
     note: str = ""
@@ -108,7 +108,7 @@ class Classified(Result):
         """How many eigenvalues have the class ``label``."""
         return sum(d.label == label for d in self.directions)
 
-    def of(self, label: str) -> list[Direction]:
+    def of(self, label: str) -> list[SpectrumDirection]:
         """The directions of the class ``label``."""
         return [d for d in self.directions if d.label == label]
 
@@ -207,29 +207,33 @@ def operational_selection(
 
 def _classify(
     values: np.ndarray, ts: np.ndarray, vector: Tensor, v: Tensor, outputs: Outputs, theta: Tensor, family: Likelihood
-) -> Direction:
+) -> SpectrumDirection:
     angle = float(torch.rad2deg(torch.arccos((vector @ v).abs().clamp(max=1))))
     if np.abs(values).max() < 1e-26:
-        return Direction(
+        return SpectrumDirection(
             label="zero", exponent=float("nan"), stderr=float("nan"), order=None, angle=angle, values=values
         )
     fit = rate_fit(ts, np.maximum(values, 0), floor=1e-30)
     if fit.used < 3:
-        return Direction(
+        return SpectrumDirection(
             label="zero", exponent=float("nan"), stderr=float("nan"), order=None, angle=angle, values=values
         )
     if abs(fit.slope) < _TOLERANCE:
-        return Direction(label="constant", exponent=fit.slope, stderr=fit.stderr, order=1, angle=angle, values=values)
+        return SpectrumDirection(
+            label="constant", exponent=fit.slope, stderr=fit.stderr, order=1, angle=angle, values=values
+        )
     half = fit.slope / 2
     if abs(half - round(half)) > _TOLERANCE:
-        return Direction(label="unclear", exponent=fit.slope, stderr=fit.stderr, order=None, angle=angle, values=values)
+        return SpectrumDirection(
+            label="unclear", exponent=fit.slope, stderr=fit.stderr, order=None, angle=angle, values=values
+        )
     truth = outputs(theta)
     step = 10 * ts[0]
     along, across = (float(family.kl(truth, outputs(theta + step * w))) for w in (v, vector))
     # a tangential eigenvector at t > 0 has a small part along v, so its divergence is small but not zero
     grows = across > max(1e-26 * (1 + float(truth.square().mean())), _TANGENTIAL * along)
     if grows:
-        return Direction(
+        return SpectrumDirection(
             label="transversal",
             exponent=fit.slope,
             stderr=fit.stderr,
@@ -237,7 +241,7 @@ def _classify(
             angle=angle,
             values=values,
         )
-    return Direction(
+    return SpectrumDirection(
         label="tangential", exponent=fit.slope, stderr=fit.stderr, order=round(half), angle=angle, values=values
     )
 

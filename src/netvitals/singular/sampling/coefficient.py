@@ -12,7 +12,7 @@ from netvitals.capture.result import Result, plain
 from netvitals.singular.sampling.chains import ChainHealth
 from netvitals.singular.sampling.hamiltonian import Tuning
 from netvitals.singular.sampling.minimum import Minimum
-from netvitals.singular.sampling.observables import Well
+from netvitals.singular.sampling.observables import Basin
 
 _CORRECTED = 0.25  # share of λ̂ beyond which an extrapolation in the step size is refused
 
@@ -50,7 +50,7 @@ class LLC(Result):
     per_chain: tuple[float, ...]
     trace: np.ndarray
     health: ChainHealth
-    well: Well
+    well: Basin
     minimum: Minimum
     baseline: float
     n: int

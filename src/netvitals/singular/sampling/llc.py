@@ -29,7 +29,7 @@ from netvitals.singular.sampling.hamiltonian import Hamiltonian, Tuning
 from netvitals.singular.sampling.langevin import Langevin, extrapolated
 from netvitals.singular.sampling.minimum import FEW_STEPS, STEPS, Minimum, descended, judged
 from netvitals.singular.sampling.noise import LAWS, NoiseSource
-from netvitals.singular.sampling.observables import Well, names, observer, well
+from netvitals.singular.sampling.observables import Basin, names, observer, well
 
 _MOVES = 20  # so many refusals in a row are no accident
 _RUNAWAY = 1e3  # a chain whose nβ(L − L*) exceeds this many times the parameter count has left the basin
@@ -167,7 +167,7 @@ def learning_coefficient(
         health=health,
         well=well(thinned, kept["distance"], localization, copies.size)
         if good.any()
-        else Well(math.nan, math.nan, math.nan, math.nan),
+        else Basin(math.nan, math.nan, math.nan, math.nan),
         minimum=judged(gain, gradient, kept["loss"], stderr, noisy=math.isnan(found.acceptance), rounding=rounding)
         if good.any()
         else Minimum(gain, math.nan, gradient, True),

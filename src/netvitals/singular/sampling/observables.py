@@ -23,7 +23,7 @@ SLIGHT, STRONG = 0.05, 0.33  # change of λ̂ with log γ, as a share of λ̂, t
 
 
 @dataclass(frozen=True)
-class Well(Result):
+class Basin(Result):
     """How much of the chains' place is due to the localisation."""
 
     share: float  # γ E‖w − w*‖² / D, between 0 and 1
@@ -68,7 +68,7 @@ def names() -> list[str]:
     return ["loss", "distance", *(f"projection {i + 1}" for i in range(PROJECTIONS))]
 
 
-def well(scaled: np.ndarray, distance: np.ndarray, gamma: float, parameters: int) -> Well:
+def well(scaled: np.ndarray, distance: np.ndarray, gamma: float, parameters: int) -> Basin:
     """What the draws say of the well.
 
     >>> draws = np.random.default_rng(0).normal(size=(2, 100_000)) / np.sqrt([[1.5], [6.0]])  # curvature 1 and 5.5
@@ -81,7 +81,7 @@ def well(scaled: np.ndarray, distance: np.ndarray, gamma: float, parameters: int
     by_chain = -gamma / 2 * ((scaled - mean) * (distance - distance.mean())).mean(1)
     sensitivity = float(by_chain.mean())
     stderr = float(by_chain.std(ddof=1)) / math.sqrt(len(by_chain)) if len(by_chain) > 1 else 0.0
-    return Well(
+    return Basin(
         share=gamma * float(distance.mean()) / parameters,
         sensitivity=sensitivity,
         stderr=stderr,

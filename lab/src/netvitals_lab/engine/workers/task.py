@@ -75,7 +75,7 @@ def perform(task: TrialTask) -> Outcome:
     import numpy as np
     import torch
 
-    from netvitals_lab.placement import placed
+    from netvitals_lab.device import placed
 
     seed = int.from_bytes(hashlib.sha256(canonical(task.config).encode()).digest()[:4], "big")
     random.seed(seed)

@@ -58,14 +58,14 @@ COLLAPSE = (1.5, 1.2, 1.0, 0.75, 0.6, 0.5, 0.4, 0.33)
 
 
 @dataclass(frozen=True)
-class Tables:
+class PaperTables:
     """Thresholds of the crossing tables, and points on which φ is compared with its closed form."""
 
     thetas: tuple[float, ...] = THETAS
     points: int = 1001
 
 
-def trials(p: Tables) -> list[Config]:
+def trials(p: PaperTables) -> list[Config]:
     tables: list[Config] = [{"table": "crossings", "activation": a, "theta": t} for a in SMOOTH for t in p.thetas]
     tables += [{"table": "crossings", "activation": a, "theta": t} for a in SOFTPLUS for t in (0.01, 0.1)]
     tables += [{"table": "crossings", "activation": a, "theta": 0.1} for a in KINKED]
@@ -190,7 +190,7 @@ STUDIES = (
         name="activations",
         paper="activations",
         title="crossings, classes and constants of activations by autograd",
-        scales={"smoke": Tables(points=101), "small": Tables(), "paper": Tables(points=10001)},
+        scales={"smoke": PaperTables(points=101), "small": PaperTables(), "paper": PaperTables(points=10001)},
         trials=trials,
         settled="roots and integrals of closed forms to rounding: more points change no digit",
         trial=trial,

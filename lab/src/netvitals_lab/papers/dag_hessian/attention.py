@@ -18,7 +18,7 @@ NODES = {"toy-attention": ("query", "key", "value"), "position-mlp": ("blocks.0"
 
 
 @dataclass(frozen=True)
-class Heads:
+class HeadNet:
     """Sequences of ``length`` vectors of ``width`` numbers; both nets learn a teacher."""
 
     width: int = 16
@@ -29,7 +29,7 @@ class Heads:
     seeds: tuple[int, ...] = SEEDS
 
 
-def trials(p: Heads) -> list[Config]:
+def trials(p: HeadNet) -> list[Config]:
     return [
         {
             "net": n,
@@ -56,8 +56,8 @@ def trial(config: Config) -> list[Row]:
     nodes = NODES[config["net"]]
 
     def measured(net: nn.Module, batch: tuple[Tensor, Tensor], phase: str) -> Row:
-        found = curvature.interlayer(net, F.mse_loss, batch, nodes=list(nodes), method="exact")
-        single = curvature.interlayer(net, F.mse_loss, batch, nodes=list(nodes[:2]), probes=30)
+        found = curvature.between_layers(net, F.mse_loss, batch, nodes=list(nodes), method="exact")
+        single = curvature.between_layers(net, F.mse_loss, batch, nodes=list(nodes[:2]), probes=30)
         pair = found.at(*nodes[:2])
         norms = {f"t_{a[0]}{b[0]}": found.at(a, b)["tensor"] for i, a in enumerate(nodes) for b in nodes[i:]}
         return {
@@ -91,9 +91,9 @@ STUDIES = (
         paper="dag-hessian",
         title="Is the curvature between query and key outside Gauss–Newton?",
         scales={
-            "smoke": Heads(width=6, length=4, count=128, samples=16, epochs=2, seeds=SEEDS[:1]),
-            "small": Heads(),
-            "paper": Heads(),
+            "smoke": HeadNet(width=6, length=4, count=128, samples=16, epochs=2, seeds=SEEDS[:1]),
+            "small": HeadNet(),
+            "paper": HeadNet(),
         },
         trials=trials,
         settled="small is the paper's own size",

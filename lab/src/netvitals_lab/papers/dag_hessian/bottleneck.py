@@ -55,10 +55,10 @@ def trial(config: Config) -> list[Row]:
     def measured(net: nn.Module, batch: tuple[Tensor, Tensor], phase: str) -> Row:
         nodes = block_nodes(net)
         method: Any = "exact" if config["exact"] else "stochastic"
-        found = curvature.interlayer(net, F.cross_entropy, batch, nodes=nodes, method=method, probes=100)
+        found = curvature.between_layers(net, F.cross_entropy, batch, nodes=nodes, method=method, probes=100)
         far = far_pairs(found.nodes, depth // 2)
         few = (batch[0][:4], batch[1][:4])
-        apart = curvature.interlayer(net, F.cross_entropy, few, nodes=nodes, method="exact", reduction="per_sample")
+        apart = curvature.between_layers(net, F.cross_entropy, few, nodes=nodes, method="exact", reduction="per_sample")
         at = [(apart.position(v), apart.position(w)) for v, w in far]
         ranks = np.array([apart.per_sample["stable_rank"][:, i, j] for i, j in at])
         gn = max(int(metrics.numerical_rank(apart.block(v, w).GN, rtol=1e-9).max()) for v, w in far)

@@ -52,7 +52,7 @@ def trial(config: Config) -> list[Row]:
     k = config["length"]
 
     def measured(net: nn.Module, batch: tuple[Tensor, Tensor], phase: str) -> Row:
-        found = curvature.interlayer(net, F.cross_entropy, batch, nodes=["a.*", "b.*"], method="exact")
+        found = curvature.between_layers(net, F.cross_entropy, batch, nodes=["a.*", "b.*"], method="exact")
         ends = found.at(f"a.{k - 1}", f"b.{k - 1}")
         across: dict[int, list[float]] = {}
         within: dict[int, list[float]] = {}

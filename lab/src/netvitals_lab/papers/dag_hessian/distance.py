@@ -82,8 +82,8 @@ def trial(config: Config) -> list[Row]:
     def measured(net: nn.Module, batch: tuple[Tensor, Tensor], phase: str) -> Row:
         nodes = block_nodes(net)
         if "probes" in config:
-            return numbers(curvature.interlayer(net, F.cross_entropy, batch, nodes=nodes, probes=config["probes"]))
-        measure = lambda reduction: curvature.interlayer(
+            return numbers(curvature.between_layers(net, F.cross_entropy, batch, nodes=nodes, probes=config["probes"]))
+        measure = lambda reduction: curvature.between_layers(
             net, F.cross_entropy, batch, nodes=nodes, method="exact", reduction=reduction
         )
         found, apart = measure("mean_block"), measure("mean_of_norms")

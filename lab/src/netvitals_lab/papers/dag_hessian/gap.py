@@ -60,8 +60,8 @@ def trials(p: Gaps) -> list[Config]:
 def trial(config: Config) -> list[Row]:
     def measured(net: nn.Module, batch: tuple[Tensor, Tensor], phase: str) -> Row:
         nodes = block_nodes(net)
-        found = curvature.interlayer(net, F.cross_entropy, batch, nodes=nodes, method="exact")
-        swept = curvature.interlayer(net, F.cross_entropy, batch, nodes=nodes, probes=30)
+        found = curvature.between_layers(net, F.cross_entropy, batch, nodes=nodes, method="exact")
+        swept = curvature.between_layers(net, F.cross_entropy, batch, nodes=nodes, probes=30)
         bend = curvature.activation_bend(net, batch)
         return {**numbers(found), "bend": bend.pooled, "stochastic_gap": swept.global_gap, "floor": swept.floor}
 

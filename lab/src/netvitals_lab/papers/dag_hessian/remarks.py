@@ -28,7 +28,7 @@ SHAPES = ("plain", "dense", "unet")
 
 
 @dataclass(frozen=True)
-class Sizes:
+class RemarkSizes:
     """Layers of the nets, skips that may be placed, widths whose cost is counted, lengths of sequences."""
 
     depth: int = 8
@@ -38,7 +38,7 @@ class Sizes:
     seeds: tuple[int, ...] = SEEDS
 
 
-def trials(p: Sizes) -> list[Config]:
+def trials(p: RemarkSizes) -> list[Config]:
     asked: list[Config] = [{"question": "shape", "net": net, "depth": p.depth} for net in SHAPES]
     asked += [{"question": "placement", "depth": p.depth, "budget": p.budget}]
     asked += [{"question": "cost", "width": w} for w in p.widths]
@@ -89,7 +89,7 @@ def _batch(width: int = 8, rows: int = 24) -> tuple[Tensor, Tensor]:
 
 
 def _between(net: nn.Module, **options: Any) -> curvature.InterlayerCurvature:
-    return curvature.interlayer(net, F.cross_entropy, _batch(), nodes=["layers.*"], method="exact", **options)
+    return curvature.between_layers(net, F.cross_entropy, _batch(), nodes=["layers.*"], method="exact", **options)
 
 
 def shape(config: Config) -> Row:
@@ -151,7 +151,7 @@ class Cancelling(nn.Module):
 def cancelling(config: Config) -> Row:
     """How fast the resonance of the last layer with those before it falls where a path of skips alone keeps norm 1."""
     batch = torch.randn(8, 3, dtype=torch.float64), torch.randint(0, 3, (8,))
-    found = curvature.interlayer(Cancelling().double(), F.cross_entropy, batch, nodes=["sums.*"], method="exact")
+    found = curvature.between_layers(Cancelling().double(), F.cross_entropy, batch, nodes=["sums.*"], method="exact")
     fall = np.log(found.resonance[::-1, -1])
     return {"skip_path": 1.0, "rate": float(np.polyfit(range(len(fall)), fall, 1)[0])}
 
@@ -179,7 +179,7 @@ def cost(config: Config) -> Row:
 # ------------------------------------------------------------------------------------ Remark 103: length of a sequence
 
 
-class Mixer(nn.Module):
+class RemarkMixer(nn.Module):
     """One head of attention over positions, or the same projections position by position."""
 
     def __init__(self, width: int, attend: bool) -> None:
@@ -197,9 +197,9 @@ class Mixer(nn.Module):
 def length(config: Config) -> Row:
     """d_eff of the block between queries and keys of one sequence, and what of it joins two positions."""
     n, width = config["length"], 3
-    net = Mixer(width, config["net"] == "attention").double()
+    net = RemarkMixer(width, config["net"] == "attention").double()
     x, y = (torch.randn(1, n, width, dtype=torch.float64) for _ in range(2))
-    found = curvature.interlayer(net, F.mse_loss, (x, y), nodes=["query", "key"], method="exact")
+    found = curvature.between_layers(net, F.mse_loss, (x, y), nodes=["query", "key"], method="exact")
     block = found.block("query", "key")[0]
     tiles = block.reshape(n, width, n, width).square().sum((1, 3))
     return {
@@ -217,7 +217,7 @@ def approximations(config: Config) -> Row:
     net = nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 3)).double()
     x, y = _batch(6, 32)
     names = ["0", "2", "4"]
-    found = curvature.interlayer(net, F.cross_entropy, (x, y), nodes=names, space="parameter", method="exact")
+    found = curvature.between_layers(net, F.cross_entropy, (x, y), nodes=names, space="parameter", method="exact")
     tiles = [[found.block(a, b) for b in names] for a in names]
     joined = lambda k: torch.cat([torch.cat([t[k] for t in row], 1) for row in tiles])
     h, gn = joined(0), joined(1)
@@ -291,9 +291,9 @@ STUDIES = (
         paper="dag-hessian",
         title="Do the remarks hold on networks that the paper did not run?",
         scales={
-            "smoke": Sizes(depth=6, widths=(16, 32), lengths=(2, 3), seeds=SEEDS[:1]),
-            "small": Sizes(),
-            "paper": Sizes(depth=10, widths=(16, 32, 64, 128, 256)),
+            "smoke": RemarkSizes(depth=6, widths=(16, 32), lengths=(2, 3), seeds=SEEDS[:1]),
+            "small": RemarkSizes(),
+            "paper": RemarkSizes(depth=10, widths=(16, 32, 64, 128, 256)),
         },
         trials=trials,
         settled="the remarks name no sizes; small networks with exact blocks decide them",

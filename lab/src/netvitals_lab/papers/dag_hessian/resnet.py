@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from netvitals import curvature
 from netvitals_lab import Config, Resources, Row, Study, data
 from netvitals_lab.data import Dataset, Split
+from netvitals_lab.device import device
 from netvitals_lab.papers.dag_hessian._measuring import SEEDS, moments, numbers, obstacle, table
-from netvitals_lab.placement import device
 
 NAME = "dag-hessian-resnet"
 
@@ -57,9 +57,9 @@ def trial(config: Config) -> list[Row]:
 
     def measured(net: nn.Module, batch: tuple[Tensor, Tensor], phase: str) -> Row:
         nodes = ["stem.3", *(f"stages.{i}" for i in range(len(config["blocks"])))]
-        found = curvature.interlayer(net, F.cross_entropy, batch, nodes=nodes, probes=config["probes"])
+        found = curvature.between_layers(net, F.cross_entropy, batch, nodes=nodes, probes=config["probes"])
         few = (batch[0][:8], batch[1][:8])
-        coupled = curvature.interlayer(net, F.cross_entropy, few, nodes=nodes, probes=4, mode="train")
+        coupled = curvature.between_layers(net, F.cross_entropy, few, nodes=nodes, probes=4, mode="train")
         return {**numbers(found), "train_mode_gap": coupled.global_gap}
 
     return moments(

@@ -137,7 +137,7 @@ def _addition(p: int, share: float, seed: int) -> tuple[Tensor, Tensor, Tensor, 
     return torch.cat([F.one_hot(a, p), F.one_hot(b, p)], 1).float(), (a + b) % p, order[:n], order[n:]
 
 
-class Gated(nn.Module):
+class GatedNet(nn.Module):
     """W_d(SiLU(W_g x) ⊙ W_u x)."""
 
     def __init__(self, width: int, hidden: int) -> None:
@@ -157,7 +157,7 @@ def regime(name: str, steps: int, seed: int) -> list[Row]:
     model = models.build(f"mixer-mini,depth=4,norm={'layer' if name == 'gelu' else 'rms'}", data=digits, seed=seed)
     if name == "swiglu":
         for block in model.blocks:  # type: ignore[union-attr]
-            block.tokens, block.channels = Gated(16, 64), Gated(32, 64)
+            block.tokens, block.channels = GatedNet(16, 64), GatedNet(32, 64)
     train(model, digits, Recipe(steps=steps, batch=64, optimizer="adamw", lr=1e-3, evaluate_on=0, seed=seed))
     found = singular.sigma_stream(model, digits.test.x[:128])
     return [

@@ -28,7 +28,7 @@ SETUPS: dict[str, dict[str, Any]] = {
 }
 
 
-class Block(nn.Module):
+class PracticeBlock(nn.Module):
     """x + W₂ φ(W₁ x) with a norm in the branch, behind the sum, or nowhere."""
 
     def __init__(self, width: int, norm: type[nn.Module] | None = None, post: bool = False) -> None:
@@ -62,7 +62,9 @@ def mlp(
 
 def stack(width: int, **options: Any) -> nn.Sequential:
     """Two residual blocks between a first and a last layer."""
-    return nn.Sequential(nn.Linear(8, width), Block(width, **options), Block(width, **options), nn.Linear(width, 5))
+    return nn.Sequential(
+        nn.Linear(8, width), PracticeBlock(width, **options), PracticeBlock(width, **options), nn.Linear(width, 5)
+    )
 
 
 def images(width: int) -> nn.Sequential:

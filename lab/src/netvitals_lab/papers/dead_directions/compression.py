@@ -40,7 +40,7 @@ def trials(p: Compression) -> list[Config]:
     return [{"modulus": p.modulus, "width": p.width, "steps": p.steps, "seed": s} for s in range(p.seeds)]
 
 
-class Squared(nn.Module):
+class SquaredNet(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x.square()
 
@@ -55,7 +55,7 @@ def trial(config: Config) -> list[Row]:
     torch.manual_seed(seed)
     x, y, seen, unseen = _addition(p, SHARE, seed)
     net = nn.Sequential(
-        nn.Linear(2 * p, config["width"], bias=False), Squared(), nn.Linear(config["width"], p, bias=False)
+        nn.Linear(2 * p, config["width"], bias=False), SquaredNet(), nn.Linear(config["width"], p, bias=False)
     )
     optimizer = torch.optim.Adam(net.parameters(), lr=RATE, weight_decay=PENALTY)
     target = F.one_hot(y, p).float()

@@ -86,7 +86,7 @@ def regime(name: str, steps: int, modulus: int, seed: int) -> list[Row]:
     model = models.build(f"mixer-mini,depth=4,norm={'layer' if name == 'gelu' else 'rms'}", data=digits, seed=seed)
     if name == "swiglu":
         for block in model.blocks:  # type: ignore[union-attr]
-            block.tokens, block.channels = _learning.Gated(16, 64), _learning.Gated(32, 64)
+            block.tokens, block.channels = _learning.GatedNet(16, 64), _learning.GatedNet(32, 64)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     gen = torch.Generator().manual_seed(seed)
     for _ in range(2 * steps):

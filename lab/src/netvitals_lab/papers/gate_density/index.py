@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netvitals_lab.index import CORE, GPU, Cost, Entry
+from netvitals_lab.index import CORE, GPU, IndexEntry, StudyCost
 from netvitals_lab.papers.gate_density.ablations import PHOTOGRAPHS
 
 FOUNDATIONS, IMAGES, SWEEP = "gate-density-foundations", "gate-density-images", "gate-density-sweep"
@@ -13,23 +13,25 @@ PRUNING, PRIVACY, TUNING = "gate-density-pruning", "gate-density-privacy", "gate
 PLACES = PHOTOGRAPHS[1][1]
 
 COSTS = {
-    FOUNDATIONS: Cost(0.02, CORE),
-    IMAGES: Cost(0.15, GPU),
-    SWEEP: Cost(0.15, GPU),
-    NORMS: Cost(0.15, GPU),
-    ARCHITECTURES: Cost(0.3, GPU),
-    TRANSITION: Cost(0.002, CORE),
-    REACHABLE: Cost(0.1, CORE),
-    COMPOUNDING: Cost(0.01, CORE),
-    CONVERGENCE: Cost(0.01, CORE),
-    PRUNING: Cost(0.2, GPU),
-    PRIVACY: Cost(0.3, CORE),
-    TUNING: Cost(0.2, GPU),
+    FOUNDATIONS: StudyCost(0.02, CORE),
+    IMAGES: StudyCost(0.15, GPU),
+    SWEEP: StudyCost(0.15, GPU),
+    NORMS: StudyCost(0.15, GPU),
+    ARCHITECTURES: StudyCost(0.3, GPU),
+    TRANSITION: StudyCost(0.002, CORE),
+    REACHABLE: StudyCost(0.1, CORE),
+    COMPOUNDING: StudyCost(0.01, CORE),
+    CONVERGENCE: StudyCost(0.01, CORE),
+    PRUNING: StudyCost(0.2, GPU),
+    PRIVACY: StudyCost(0.3, CORE),
+    TUNING: StudyCost(0.2, GPU),
 }
 
 ENTRIES = (
-    Entry("Table 1", "change of σ by channel under SGD and AdamW, four activations", "whole", IMAGES, ("T1", "C8")),
-    Entry(
+    IndexEntry(
+        "Table 1", "change of σ by channel under SGD and AdamW, four activations", "whole", IMAGES, ("T1", "C8")
+    ),
+    IndexEntry(
         "Table 2",
         "density at initialisation over 20 seeds, five architectures",
         "whole",
@@ -37,14 +39,18 @@ ENTRIES = (
         ("E1", "E1-others", "C2", "E1-zero-head"),
         why="at small scale the networks are 8 channels wide, and ViT-B/16 is left out",
     ),
-    Entry("Table 3", "z_low at θ = .10 and the direction of nine activations", "whole", SWEEP, ("E6", "E6-digits")),
-    Entry("Table 4", "mean of the input, margin and predicted direction", "whole", SWEEP, ("C9", "C10", "C9-digits")),
-    Entry("Table 5", "fine-tuning accuracy against final density", "whole", TUNING, ("E20", "E20-unseen")),
-    Entry("Table 6", "five optimisers at stiffness 10 and 20", "whole", TRANSITION, ("E21", "E21-levels")),
-    Entry("Table 7", "loss and IoU by stiffness", "whole", REACHABLE, ("E22-levels",)),
-    Entry("Table 8", "depth law by stiffness, with bootstrap R²", "whole", COMPOUNDING, ("C21", "E26-law")),
-    Entry("Table 9", "IoU by kernel and stiffness", "whole", REACHABLE, ("E28",)),
-    Entry(
+    IndexEntry(
+        "Table 3", "z_low at θ = .10 and the direction of nine activations", "whole", SWEEP, ("E6", "E6-digits")
+    ),
+    IndexEntry(
+        "Table 4", "mean of the input, margin and predicted direction", "whole", SWEEP, ("C9", "C10", "C9-digits")
+    ),
+    IndexEntry("Table 5", "fine-tuning accuracy against final density", "whole", TUNING, ("E20", "E20-unseen")),
+    IndexEntry("Table 6", "five optimisers at stiffness 10 and 20", "whole", TRANSITION, ("E21", "E21-levels")),
+    IndexEntry("Table 7", "loss and IoU by stiffness", "whole", REACHABLE, ("E22-levels",)),
+    IndexEntry("Table 8", "depth law by stiffness, with bootstrap R²", "whole", COMPOUNDING, ("C21", "E26-law")),
+    IndexEntry("Table 9", "IoU by kernel and stiffness", "whole", REACHABLE, ("E28",)),
+    IndexEntry(
         "Figure 1",
         "density falls in 18 convolutional runs while accuracy and rank rise",
         "whole",
@@ -52,14 +58,14 @@ ENTRIES = (
         ("E2", "E17"),
         only={"network": ("resnet18", "resnet50", "vgg11"), "data": ("cifar10", "cifar100"), "act": "relu"},
     ),
-    Entry(
+    IndexEntry(
         "Figure 2",
         "the same backbone with four activations: density splits, rank rises",
         "whole",
         IMAGES,
         ("C4",),
     ),
-    Entry(
+    IndexEntry(
         "Figure 3",
         "by channel, correlation of normalised margin and density",
         "whole",
@@ -67,9 +73,9 @@ ENTRIES = (
         ("C12",),
         only={"network": "resnet18", "data": "cifar10", "optimizer": "sgd"},
     ),
-    Entry("Figure 4", "σ and margin by activation and optimizer", "whole", IMAGES, ("T1", "C13")),
-    Entry("Figure 5", "thirteen trajectories by smoothness", "whole", SWEEP, ("C14", "C14-digits")),
-    Entry(
+    IndexEntry("Figure 4", "σ and margin by activation and optimizer", "whole", IMAGES, ("T1", "C13")),
+    IndexEntry("Figure 5", "thirteen trajectories by smoothness", "whole", SWEEP, ("C14", "C14-digits")),
+    IndexEntry(
         "Figure 6",
         "Tiny-ImageNet, Mixer, encoder and Places365 beside CIFAR",
         "whole",
@@ -77,11 +83,13 @@ ENTRIES = (
         ("C16",),
         why="at small scale on digits, without photographs",
     ),
-    Entry("Figure 7", "pruning by gates, magnitude and at random", "whole", PRUNING, ("C17", "E18-relu")),
-    Entry("Figure 8", "BatchNorm against GroupNorm", "whole", NORMS, ("C5",)),
-    Entry("Figure 9", "five thresholds", "whole", IMAGES, ("C6",)),
-    Entry("Figure 10", "bands of the gate's size over training", "whole", IMAGES, ("F10",), only={"optimizer": "sgd"}),
-    Entry(
+    IndexEntry("Figure 7", "pruning by gates, magnitude and at random", "whole", PRUNING, ("C17", "E18-relu")),
+    IndexEntry("Figure 8", "BatchNorm against GroupNorm", "whole", NORMS, ("C5",)),
+    IndexEntry("Figure 9", "five thresholds", "whole", IMAGES, ("C6",)),
+    IndexEntry(
+        "Figure 10", "bands of the gate's size over training", "whole", IMAGES, ("F10",), only={"optimizer": "sgd"}
+    ),
+    IndexEntry(
         "Figure 11",
         "change of density under SGD, Adam and AdamW, 48 runs each",
         "whole",
@@ -89,25 +97,27 @@ ENTRIES = (
         ("X-decay-images",),
         why="at small scale with the integrated decay matched, not with the paper's decay under AdamW",
     ),
-    Entry("Figure 12", "shared drift of means, and z_low beside it", "whole", SWEEP, ("C9", "C10")),
-    Entry("Figure 13", "smoothness index against trend", "whole", SWEEP, ("C14",)),
-    Entry("Figure 14", "attacks by stiffness", "whole", PRIVACY, ("C18",)),
-    Entry("Figure 15", "slices of the loss near the solution", "whole", TRANSITION, ("E29-landscape",)),
-    Entry("Figure 16", "null space, σ_min and stable rank by stiffness", "whole", TRANSITION, ("C23",)),
-    Entry("Figure 17", "bootstrap and information of α*", "whole", TRANSITION, ("E23-information",)),
-    Entry("Figure 18", "the fitted transition", "whole", REACHABLE, ("E23",)),
-    Entry("Figure 19", "loss and IoU by stiffness and optimiser", "whole", TRANSITION, ("E22", "E21")),
-    Entry("Figure 20", "cutoff threshold c, with its symmetry", "whole", TRANSITION, ("E29-cutoff",)),
-    Entry("Figure 21", "active share by stiffness, Adam and projected gradient", "whole", TRANSITION, ("E21-levels",)),
-    Entry("Figure 22", "oracle rescaling", "whole", TRANSITION, ("C22", "E25-reversal", "E25-closing")),
-    Entry("Figure 23", "depth law: R², collapse rate, ratio", "whole", COMPOUNDING, ("C21", "E26-law")),
-    Entry("Figure 24", "six activations, three clusters", "whole", COMPOUNDING, ("E27",)),
-    Entry("Figure 25", "loss and IoU by kernel", "whole", REACHABLE, ("E28",)),
-    Entry("Figure 26", "IoU over kernel and stiffness", "whole", REACHABLE, ("E28",)),
-    Entry("Figure 27", "targets", "whole", TRANSITION, ("E29-targets",)),
-    Entry("Figure 28", "three resolutions", "whole", TRANSITION, ("E29-size",)),
-    Entry("Figure 29", "finite-size exponents and the two thresholds", "whole", TRANSITION, ("E29-scaling",)),
-    Entry(
+    IndexEntry("Figure 12", "shared drift of means, and z_low beside it", "whole", SWEEP, ("C9", "C10")),
+    IndexEntry("Figure 13", "smoothness index against trend", "whole", SWEEP, ("C14",)),
+    IndexEntry("Figure 14", "attacks by stiffness", "whole", PRIVACY, ("C18",)),
+    IndexEntry("Figure 15", "slices of the loss near the solution", "whole", TRANSITION, ("E29-landscape",)),
+    IndexEntry("Figure 16", "null space, σ_min and stable rank by stiffness", "whole", TRANSITION, ("C23",)),
+    IndexEntry("Figure 17", "bootstrap and information of α*", "whole", TRANSITION, ("E23-information",)),
+    IndexEntry("Figure 18", "the fitted transition", "whole", REACHABLE, ("E23",)),
+    IndexEntry("Figure 19", "loss and IoU by stiffness and optimiser", "whole", TRANSITION, ("E22", "E21")),
+    IndexEntry("Figure 20", "cutoff threshold c, with its symmetry", "whole", TRANSITION, ("E29-cutoff",)),
+    IndexEntry(
+        "Figure 21", "active share by stiffness, Adam and projected gradient", "whole", TRANSITION, ("E21-levels",)
+    ),
+    IndexEntry("Figure 22", "oracle rescaling", "whole", TRANSITION, ("C22", "E25-reversal", "E25-closing")),
+    IndexEntry("Figure 23", "depth law: R², collapse rate, ratio", "whole", COMPOUNDING, ("C21", "E26-law")),
+    IndexEntry("Figure 24", "six activations, three clusters", "whole", COMPOUNDING, ("E27",)),
+    IndexEntry("Figure 25", "loss and IoU by kernel", "whole", REACHABLE, ("E28",)),
+    IndexEntry("Figure 26", "IoU over kernel and stiffness", "whole", REACHABLE, ("E28",)),
+    IndexEntry("Figure 27", "targets", "whole", TRANSITION, ("E29-targets",)),
+    IndexEntry("Figure 28", "three resolutions", "whole", TRANSITION, ("E29-size",)),
+    IndexEntry("Figure 29", "finite-size exponents and the two thresholds", "whole", TRANSITION, ("E29-scaling",)),
+    IndexEntry(
         "Figure 30",
         "convergence curves with bands",
         "whole",
@@ -116,8 +126,8 @@ ENTRIES = (
         why="without L-BFGS-B, whose line search takes other steps; at small scale pictures of 32 × 32 and 8 seeds",
         only={"check": "curves"},
     ),
-    Entry("Figure 31", "success rate by optimiser and stiffness", "whole", TRANSITION, ("E29-success",)),
-    Entry(
+    IndexEntry("Figure 31", "success rate by optimiser and stiffness", "whole", TRANSITION, ("E29-success",)),
+    IndexEntry(
         "Figure 32",
         "difficulty model: ROC, coefficients and accuracy",
         "whole",
@@ -126,10 +136,10 @@ ENTRIES = (
         why="at small scale pictures of 32 × 32 and 8 seeds",
         only={"check": "kernels"},
     ),
-    Entry("Figure 33", "twenty restarts at stiffness 20", "whole", TRANSITION, ("E29-restarts",)),
-    Entry("Figure 34", "attack surface of the fixed kernel", "whole", TRANSITION, ("E29-success",)),
-    Entry("Figure 35, left", "IoU with the kernel fixed and learned", "whole", COMPOUNDING, ("E30",)),
-    Entry(
+    IndexEntry("Figure 33", "twenty restarts at stiffness 20", "whole", TRANSITION, ("E29-restarts",)),
+    IndexEntry("Figure 34", "attack surface of the fixed kernel", "whole", TRANSITION, ("E29-success",)),
+    IndexEntry("Figure 35, left", "IoU with the kernel fixed and learned", "whole", COMPOUNDING, ("E30",)),
+    IndexEntry(
         "Figure 35",
         "effective stiffness of a learned kernel, and the correlation of deficit and gap",
         "whole",
@@ -138,9 +148,9 @@ ENTRIES = (
         why="at small scale pictures of 32 × 32 and 8 seeds",
         only={"check": "joint"},
     ),
-    Entry("Figure 36", "deep networks of stiff sigmoids", "whole", COMPOUNDING, ("E31", "E31-law")),
-    Entry("Figure 37", "independence of gates", "whole", COMPOUNDING, ("E26-independence",)),
-    Entry(
+    IndexEntry("Figure 36", "deep networks of stiff sigmoids", "whole", COMPOUNDING, ("E31", "E31-law")),
+    IndexEntry("Figure 37", "independence of gates", "whole", COMPOUNDING, ("E26-independence",)),
+    IndexEntry(
         "Experiment E13",
         "Tiny-ImageNet-200, ResNet-18 at 64×64",
         "configuration only",
@@ -148,7 +158,7 @@ ENTRIES = (
         why="the images are not here, and a run takes hours of a GPU",
         only={"data": "tiny-imagenet"},
     ),
-    Entry(
+    IndexEntry(
         "Experiment E14",
         "Places365, ResNet-50 at 96×96",
         "configuration only",
@@ -156,7 +166,7 @@ ENTRIES = (
         why="the images are not here, and a run takes hours of a GPU",
         only={"data": PLACES},
     ),
-    Entry(
+    IndexEntry(
         "Experiment E15",
         "Mixer and encoder on CIFAR-10 and CIFAR-100",
         "whole",
@@ -164,7 +174,7 @@ ENTRIES = (
         ("C16",),
         only={"network": ("mixer", "encoder")},
     ),
-    Entry(
+    IndexEntry(
         "Experiment E16",
         "ConvNeXt-Tiny, 15 epochs, which the paper keeps out of its counts",
         "configuration only",
@@ -172,17 +182,17 @@ ENTRIES = (
         why="28 million parameters on two cores",
         only={"network": "convnext-tiny"},
     ),
-    Entry("Experiment E12", "the ablation under three optimizers, 48 runs each", "whole", IMAGES, ("C4", "C13")),
-    Entry("Lemma A.1, Theorem A.2", "bounds on gradient and active share", "whole", COMPOUNDING, ("C19", "C20")),
-    Entry("Lemma A.4", "momentum, not rescaling, helps Adam; by stiffness", "whole", TRANSITION, ("C22",)),
-    Entry(
+    IndexEntry("Experiment E12", "the ablation under three optimizers, 48 runs each", "whole", IMAGES, ("C4", "C13")),
+    IndexEntry("Lemma A.1, Theorem A.2", "bounds on gradient and active share", "whole", COMPOUNDING, ("C19", "C20")),
+    IndexEntry("Lemma A.4", "momentum, not rescaling, helps Adam; by stiffness", "whole", TRANSITION, ("C22",)),
+    IndexEntry(
         "Section 5.2",
         "when means turn negative, and that it does not follow smoothness",
         "whole",
         SWEEP,
         ("A3-turn", "A3-turn-digits", "A3-smoothness", "A3-smoothness-digits"),
     ),
-    Entry(
+    IndexEntry(
         "Section A.9.4",
         "573-fold variance between clusters, edges before interiors",
         "whole",

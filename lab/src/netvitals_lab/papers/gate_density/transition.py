@@ -129,7 +129,7 @@ def trial(config: Config) -> list[Row]:
     return rows
 
 
-def by_stiffness(config: Mapping[str, Any], found: rec.Solution) -> list[Row]:
+def by_stiffness(config: Mapping[str, Any], found: rec.DescentSolution) -> list[Row]:
     """A row for each stiffness, with what was found over the seeds."""
     rows: list[Row] = []
     for i, alpha in enumerate(config["alphas"]):

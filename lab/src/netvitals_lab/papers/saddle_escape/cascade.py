@@ -21,7 +21,7 @@ BETAS, DEPTH, BLOCK, LEVEL = (1.0, 0.3, 0.08), 4, 20, 0.4
 
 
 @dataclass(frozen=True)
-class Parameters:
+class CascadeParameters:
     """ε of the block-aligned start, quadrature nodes per mode, learning rate and batch of the full network."""
 
     eps: float
@@ -32,14 +32,14 @@ class Parameters:
 
 
 SCALES = {
-    "smoke": Parameters(0.15, 8, lr=0.2, batch=1024),
-    "small": Parameters(0.05, 16),
-    "medium": Parameters(0.05, 20, batch=8192),
-    "paper": Parameters(0.05, 24, steps=150_000),
+    "smoke": CascadeParameters(0.15, 8, lr=0.2, batch=1024),
+    "small": CascadeParameters(0.05, 16),
+    "medium": CascadeParameters(0.05, 20, batch=8192),
+    "paper": CascadeParameters(0.05, 24, steps=150_000),
 }
 
 
-def trials(p: Parameters) -> list[Config]:
+def trials(p: CascadeParameters) -> list[Config]:
     own = {"network": {"lr": p.lr, "batch": p.batch, **({} if p.steps is None else {"steps": p.steps})}}
     return [
         {"kind": k, "eps": p.eps, "nodes": p.nodes, **own.get(k, {})} for k in ("attribution", "trajectory", "network")

@@ -57,7 +57,7 @@ GRID: tuple[tuple[str, str, int, int, float, str, float, int], ...] = (
 
 
 @dataclass(frozen=True)
-class Parameters:
+class ForecastingParameters:
     """Which rows of the grid, how many seeds of each, and the size of the networks."""
 
     rows: tuple[int, ...]
@@ -69,14 +69,14 @@ class Parameters:
 
 
 SCALES = {
-    "smoke": Parameters((3, 8, 16), 2, width=32, batch=64, hurry=4),
-    "small": Parameters(tuple(range(len(GRID))), 5),
-    "medium": Parameters(tuple(range(len(GRID))), 10, width=128, batch=256, max_steps=30_000),
-    "paper": Parameters(tuple(range(len(GRID))), 10, width=128, batch=512, max_steps=60_000),
+    "smoke": ForecastingParameters((3, 8, 16), 2, width=32, batch=64, hurry=4),
+    "small": ForecastingParameters(tuple(range(len(GRID))), 5),
+    "medium": ForecastingParameters(tuple(range(len(GRID))), 10, width=128, batch=256, max_steps=30_000),
+    "paper": ForecastingParameters(tuple(range(len(GRID))), 10, width=128, batch=512, max_steps=60_000),
 }
 
 
-def trials(p: Parameters) -> list[Config]:
+def trials(p: ForecastingParameters) -> list[Config]:
     names = ("task", "activation", "depth", "r", "eps", "optimizer", "lr", "every")
     faster = lambda row: (*row[:6], row[6] * p.hurry, max(1, row[7] // p.hurry))
     return [

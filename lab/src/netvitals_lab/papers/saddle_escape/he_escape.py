@@ -40,7 +40,7 @@ FLOW = {3: (0.01, 0.003), 5: (0.06, 0.03), 8: (0.1, 0.05)}  # the two smallest Î
 
 
 @dataclass(frozen=True)
-class Parameters:
+class HeEscapeParameters:
     """Networks, how SGD is run, and which r. The number of Îµ in the paper's windows is not printed."""
 
     depth: int
@@ -57,7 +57,7 @@ class Parameters:
 
 
 SCALES = {
-    "smoke": Parameters(
+    "smoke": HeEscapeParameters(
         depth=4,
         width=24,
         inputs=8,
@@ -70,7 +70,7 @@ SCALES = {
         max_steps=20_000,
         sample=128,
     ),
-    "small": Parameters(
+    "small": HeEscapeParameters(
         depth=8,
         width=64,
         inputs=16,
@@ -82,7 +82,7 @@ SCALES = {
         batch=256,
         max_steps=60_000,
     ),
-    "medium": Parameters(
+    "medium": HeEscapeParameters(
         depth=8,
         width=96,
         inputs=16,
@@ -95,7 +95,7 @@ SCALES = {
         max_steps=200_000,
         sample=1024,
     ),
-    "paper": Parameters(
+    "paper": HeEscapeParameters(
         depth=8,
         width=128,
         inputs=16,
@@ -111,7 +111,7 @@ SCALES = {
 }
 
 
-def trials(p: Parameters) -> list[Config]:
+def trials(p: HeEscapeParameters) -> list[Config]:
     common = {"depth": p.depth, "width": p.width, "inputs": p.inputs, "seeds": list(range(p.seeds))}
     sgd = [
         {

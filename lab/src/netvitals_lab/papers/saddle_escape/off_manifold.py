@@ -26,7 +26,7 @@ ACTIVATION = "tanh"
 
 
 @dataclass(frozen=True)
-class Sizes:
+class OffManifoldSizes:
     """Networks at He initialisation with r small layers first; ``level`` is m0, where the bootstrap interval ends."""
 
     depth: int = 5
@@ -40,7 +40,7 @@ class Sizes:
     nodes: int = 24
 
 
-def trials(p: Sizes) -> list[Config]:
+def trials(p: OffManifoldSizes) -> list[Config]:
     sizes: Config = {"depth": p.depth, "width": p.width, "inputs": p.inputs}
     start = [{"question": "start", **sizes, "draws": p.draws, "r": p.necks[0]}]
     way = {"question": "way", **sizes, "nodes": p.nodes, "level": p.level, "seeds": list(range(p.seeds))}
@@ -200,9 +200,9 @@ STUDIES = (
         paper="saddle-escape",
         title="Off the manifold: do chains and brackets hold along the way, and what sets the prefactor?",
         scales={
-            "smoke": Sizes(width=16, inputs=6, necks=(3,), eps=(0.03, 0.003), seeds=3, draws=400),
-            "small": Sizes(),
-            "paper": Sizes(8, 128, 16, (3, 5, 8), seeds=20, draws=10_000),
+            "smoke": OffManifoldSizes(width=16, inputs=6, necks=(3,), eps=(0.03, 0.003), seeds=3, draws=400),
+            "small": OffManifoldSizes(),
+            "paper": OffManifoldSizes(8, 128, 16, (3, 5, 8), seeds=20, draws=10_000),
         },
         trials=trials,
         settled="proofs name no sizes; the flow of whole networks is integrated, with exact means along the teacher",

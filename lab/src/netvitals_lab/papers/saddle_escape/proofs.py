@@ -32,7 +32,7 @@ DIRECTION = (1.5, 1.2, 0.8, 0.9, 1.1)  # off the balanced ray
 
 
 @dataclass(frozen=True)
-class Sizes:
+class ProofSizes:
     """Nodes per mode, ε of starts with several modes, width where rows are followed, seeds of random starts."""
 
     nodes: int = 12
@@ -43,7 +43,7 @@ class Sizes:
     batch: int = 256
 
 
-def trials(p: Sizes) -> list[Config]:
+def trials(p: ProofSizes) -> list[Config]:
     cones = [("tanh", 4), ("tanh", 5), ("sin", 4), ("gelu", 4), ("silu", 5)]
     asked: list[Config] = [{"question": "cone", "activation": a, "depth": d} for a, d in cones]
     asked += [{"question": "shell", "eta": e} for e in (0.1, 0.01, 0.001, 0.0001)]
@@ -241,9 +241,9 @@ STUDIES = (
         paper="saddle-escape",
         title="Cones, shells, stages of several modes, rows: what the proofs say, measured",
         scales={
-            "smoke": Sizes(nodes=8, eps=(0.15,), seeds=1, sample=256),
-            "small": Sizes(),
-            "paper": Sizes(20, (0.1, 0.05, 0.025), 24, seeds=10, sample=8192, batch=4096),
+            "smoke": ProofSizes(nodes=8, eps=(0.15,), seeds=1, sample=256),
+            "small": ProofSizes(),
+            "paper": ProofSizes(20, (0.1, 0.05, 0.025), 24, seeds=10, sample=8192, batch=4096),
         },
         trials=trials,
         settled="the theorems name no sizes beyond Figure 5's, which are used",

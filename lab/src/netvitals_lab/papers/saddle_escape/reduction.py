@@ -17,7 +17,7 @@ INPUTS = 8192  # that show the loss of the full network beside the one of its pr
 
 
 @dataclass(frozen=True)
-class Parameters:
+class ReductionParameters:
     """Network, start, and how gradient descent is run. The learning rate of the paper's figure is not printed."""
 
     x0: tuple[float, ...]
@@ -30,14 +30,16 @@ class Parameters:
 
 
 SCALES = {
-    "smoke": Parameters(x0=(0.2, 0.25, 0.3), width=16, inputs=4, lr=0.2, batch=1024, steps=900, snapshots=8),
-    "small": Parameters(x0=(0.03, 0.05, 0.07, 0.09), width=64, inputs=16, lr=0.1, batch=1024, steps=23_040),
-    "medium": Parameters(x0=(0.03, 0.05, 0.07, 0.09), width=64, inputs=16, lr=0.05, batch=8192, steps=46_080),
-    "paper": Parameters(x0=(0.03, 0.05, 0.07, 0.09), width=64, inputs=16, lr=0.02, batch=32_768, steps=120_000),
+    "smoke": ReductionParameters(x0=(0.2, 0.25, 0.3), width=16, inputs=4, lr=0.2, batch=1024, steps=900, snapshots=8),
+    "small": ReductionParameters(x0=(0.03, 0.05, 0.07, 0.09), width=64, inputs=16, lr=0.1, batch=1024, steps=23_040),
+    "medium": ReductionParameters(x0=(0.03, 0.05, 0.07, 0.09), width=64, inputs=16, lr=0.05, batch=8192, steps=46_080),
+    "paper": ReductionParameters(
+        x0=(0.03, 0.05, 0.07, 0.09), width=64, inputs=16, lr=0.02, batch=32_768, steps=120_000
+    ),
 }
 
 
-def trials(p: Parameters) -> list[Config]:
+def trials(p: ReductionParameters) -> list[Config]:
     return [
         {
             "x0": list(p.x0),

@@ -13,17 +13,17 @@ from netvitals_lab import Claim, Config, Expected, Plot, Row, Series, Study, Ver
 
 
 @dataclass(frozen=True)
-class Parameters:
+class ScalingParameters:
     points: int
     depths: tuple[int, ...] = (3, 4, 5, 6)
     necks: tuple[int, ...] = (3, 4, 5, 6)
 
 
-SCALES = {"smoke": Parameters(8, (3, 4), (3, 4)), "small": Parameters(20), "paper": Parameters(20)}
+SCALES = {"smoke": ScalingParameters(8, (3, 4), (3, 4)), "small": ScalingParameters(20), "paper": ScalingParameters(20)}
 WIDTH, THRESHOLD = 64, 0.3
 
 
-def trials(p: Parameters) -> list[Config]:
+def trials(p: ScalingParameters) -> list[Config]:
     """Points are log-uniform in [10^-2, 10^-0.75], in the paper and here; fewer of them at smoke."""
     return [{"panel": "depth", "depth": d, "r": d, "points": p.points} for d in p.depths] + [
         {"panel": "neck", "depth": 6, "r": r, "points": p.points} for r in p.necks

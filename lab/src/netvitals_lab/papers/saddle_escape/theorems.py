@@ -33,17 +33,17 @@ CHECKS: dict[str, Callable[[int], dict[str, float]]] = {
 
 
 @dataclass(frozen=True)
-class Parameters:
+class TheoremParameters:
     """Checks that depend on a random draw are repeated for every seed."""
 
     seeds: int
 
 
-SCALES = {"smoke": Parameters(1), "small": Parameters(2), "paper": Parameters(10)}
+SCALES = {"smoke": TheoremParameters(1), "small": TheoremParameters(2), "paper": TheoremParameters(10)}
 DRAWN = ("identity", "linear conservation", "signal", "nondegeneracy", "corners", "perron", "blocks", "ansatz")
 
 
-def trials(p: Parameters) -> list[Config]:
+def trials(p: TheoremParameters) -> list[Config]:
     return [{"check": name, "seed": seed} for name in CHECKS for seed in range(p.seeds if name in DRAWN else 1)]
 
 

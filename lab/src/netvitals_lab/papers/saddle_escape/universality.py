@@ -20,7 +20,7 @@ DEPTH, WIDTH, THRESHOLD = 4, 64, 0.5
 
 
 @dataclass(frozen=True)
-class Parameters:
+class UniversalityParameters:
     points: int
     descents: tuple[tuple[str, float], ...]  # (activation, ε) also run as gradient descent on the full network
     seeds: int
@@ -28,16 +28,16 @@ class Parameters:
 
 
 SCALES = {
-    "smoke": Parameters(5, (), 1, 0.2),
-    "small": Parameters(14, (("tanh", 0.1), ("sin", 0.1)), 1, 0.2),
-    "medium": Parameters(14, (*((n, 0.1) for n in CLASS_B), ("gelu", 0.316), ("silu", 0.316)), 3, 0.1),
-    "paper": Parameters(
+    "smoke": UniversalityParameters(5, (), 1, 0.2),
+    "small": UniversalityParameters(14, (("tanh", 0.1), ("sin", 0.1)), 1, 0.2),
+    "medium": UniversalityParameters(14, (*((n, 0.1) for n in CLASS_B), ("gelu", 0.316), ("silu", 0.316)), 3, 0.1),
+    "paper": UniversalityParameters(
         14, tuple((n, e) for n in NAMES for e in ((0.03, 0.055, 0.1) if n in CLASS_B else (0.1, 0.18, 0.316))), 5, 0.05
     ),
 }
 
 
-def trials(p: Parameters) -> list[Config]:
+def trials(p: UniversalityParameters) -> list[Config]:
     curves: list[Config] = [{"kind": "ode", "activation": n, "points": p.points} for n in NAMES]
     return curves + [
         {"kind": "descent", "activation": n, "eps": e, "lr": p.lr, "seed": s}

@@ -23,7 +23,7 @@ MECHANISMS = ("quantile norm", "top-k")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CliffOutcome:
     """One run of the study."""
 
     configuration: str
@@ -60,7 +60,7 @@ class Cliff:
     """The cliff of one set of runs."""
 
     where: Where
-    points: tuple[Outcome, ...]
+    points: tuple[CliffOutcome, ...]
     unmeasured: tuple[tuple[str, str], ...]  # (trial, why)
     fit: stats.TwoSegments | None  # None with fewer than five different sparsities
     onset: Onset | None
@@ -77,7 +77,7 @@ class Cliff:
     def names(self) -> list[str]:
         return list(dict.fromkeys(p.configuration for p in self.points))
 
-    def of(self, configuration: str) -> list[Outcome]:
+    def of(self, configuration: str) -> list[CliffOutcome]:
         return [p for p in self.points if p.configuration == configuration]
 
     def _at(self, configuration: str) -> float:
@@ -101,9 +101,9 @@ class Cliff:
         return "; ".join(facts)
 
 
-def outcomes(rows: Sequence[Row], reference: str, where: Where) -> tuple[list[Outcome], list[tuple[str, str]]]:
+def outcomes(rows: Sequence[Row], reference: str, where: Where) -> tuple[list[CliffOutcome], list[tuple[str, str]]]:
     """The runs of ``where`` as points, relative to the reference of their own architecture, data and budget."""
-    found: list[Outcome] = []
+    found: list[CliffOutcome] = []
     left: list[tuple[str, str]] = []
     mine = [r for r in rows if r["budget"] == where.budget]
     bases: dict[tuple[str, str], float] = {}
@@ -124,7 +124,7 @@ def outcomes(rows: Sequence[Row], reference: str, where: Where) -> tuple[list[Ou
             left.append((f"{name} seed {r['seed']}", why or "its sparsity could not be measured"))
             continue
         relative = r["metric"] / base if r["rises"] else base / r["metric"]
-        found.append(Outcome(name, float(r["sparsity"]), float(relative), learned=not r["at_chance"]))
+        found.append(CliffOutcome(name, float(r["sparsity"]), float(relative), learned=not r["at_chance"]))
     return found, left
 
 

@@ -54,7 +54,7 @@ class Logits(nn.Module):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
+class RealTask:
     """A network, what it learns, and how."""
 
     net: nn.Module  # as its author made it: what the tools are given
@@ -70,7 +70,7 @@ class Task:
         return self.data.train.x[:examples], self.data.train.y[:examples]
 
 
-def task(network: str, data: str, *, width: int, steps: int, seed: int) -> Task:
+def task(network: str, data: str, *, width: int, steps: int, seed: int) -> RealTask:
     """One of ``NETWORKS`` on the data of this name, with Adam at 0.001."""
     known = datasets.load(data) if network == "mlp" else text(data, CONTEXT)
     recipe = Recipe(
@@ -85,10 +85,10 @@ def task(network: str, data: str, *, width: int, steps: int, seed: int) -> Task:
     )
     if network == "gpt2":
         net = gpt2(width, known.classes, seed)
-        return Task(net=net, trained=Logits(net), data=known, recipe=recipe)
+        return RealTask(net=net, trained=Logits(net), data=known, recipe=recipe)
     inputs = f"mlp:{known.sizes['inputs']}-{width}x3-10,bias=false,init=he" if network == "mlp" else ""
     net = models.build(inputs or f"gpt-micro,depth=2,width={width},heads=2", seed=seed, data=known, act="relu")
-    return Task(net=net, trained=net, data=known, recipe=recipe)
+    return RealTask(net=net, trained=net, data=known, recipe=recipe)
 
 
 def gpt2(width: int, vocabulary: int, seed: int) -> nn.Module:
@@ -114,7 +114,7 @@ def gpt2(width: int, vocabulary: int, seed: int) -> nn.Module:
         return GPT2LMHeadModel(config)
 
 
-def outcome(job: Task, optimizer: Any = None) -> dict[str, float]:
+def outcome(job: RealTask, optimizer: Any = None) -> dict[str, float]:
     """Train it; the drift of its hidden weights, how far inputs of activations sank, zeros, and the score."""
     probe = job.data.test.x[:64]
     start, sites = hidden_weights(job.net), site_rows(job.trained, probe)

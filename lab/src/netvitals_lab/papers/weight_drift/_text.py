@@ -12,7 +12,7 @@ import torch
 
 from netvitals_lab import data as datasets
 from netvitals_lab.data import Dataset, Split
-from netvitals_lab.placement import device
+from netvitals_lab.device import device
 
 FILE = "tinyshakespeare.txt"
 EMBEDDED = "made-up sentences"  # a row, a picture and a verdict say so by this name

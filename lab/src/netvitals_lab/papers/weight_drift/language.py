@@ -37,7 +37,7 @@ TOKENS = 8192  # of the held-out text at once
 
 
 @dataclass(frozen=True)
-class Language:
+class LanguageTask:
     file: str = FILE
     network: str = "gpt-micro,depth=4,width=64"
     context: int = 64
@@ -50,7 +50,7 @@ class Language:
     adamw: bool = True  # ReLU and ReLU² also with AdamW alone
 
 
-def trials(p: Language) -> list[Config]:
+def trials(p: LanguageTask) -> list[Config]:
     runs = [(a, s, "muon") for s in range(p.seeds) for a in COMPARED] + [(a, 0, "muon") for a in p.once]
     runs += [(a, s, "adamw") for s in range(p.seeds) for a in BY_RECIPE if p.adamw]
     own = {} if p.recipe == "gpt-micro" else {"recipe": p.recipe}
@@ -248,7 +248,7 @@ def layer_map(
     return steps, [[at[layer, step] for step in steps] for layer in layers]
 
 
-def ready(p: Language) -> str:
+def ready(p: LanguageTask) -> str:
     return needed(p.file)
 
 
@@ -272,7 +272,7 @@ STUDIES = (
         paper="weight-drift",
         title="E12–E14, P8, P9: sparsity growth, spikes, squares and clips in a byte-level GPT",
         scales={
-            "smoke": Language(
+            "smoke": LanguageTask(
                 file=EMBEDDED,
                 network="gpt-micro,depth=2,width=32,heads=2",
                 context=16,
@@ -282,10 +282,10 @@ STUDIES = (
                 once=(),
                 test=32,
             ),
-            "small": Language(),
-            "medium": Language(network="gpt-micro", steps=2000, observations=5, once=ONCE, test=256),
+            "small": LanguageTask(),
+            "medium": LanguageTask(network="gpt-micro", steps=2000, observations=5, once=ONCE, test=256),
             # one run of each activation of E14, as in the paper; the top-k and quantile rows are of weight-drift-cliff
-            "paper": Language(
+            "paper": LanguageTask(
                 file="shards:fineweb",
                 network="gpt-nano",
                 context=2048,

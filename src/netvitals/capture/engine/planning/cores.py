@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from netvitals.anatomy.parts import Operation
+from netvitals.anatomy.ir import Operation
 from netvitals.anatomy.regions import Region
 from netvitals.capture.engine.planning.live_trace import ModuleCall
 from netvitals.capture.engine.planning.recorded import MAKERS, is_affine

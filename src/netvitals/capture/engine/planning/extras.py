@@ -9,8 +9,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from netvitals.anatomy.atlas import Anatomy
-from netvitals.anatomy.parts import Operation, Role
+from netvitals.anatomy.anatomy import Anatomy
+from netvitals.anatomy.ir import Operation, Role
 from netvitals.anatomy.regions import Gate
 from netvitals.capture.engine.planning.cores import Core
 from netvitals.capture.engine.planning.live_trace import LiveTrace

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves
 
-from netvitals.anatomy.parts import Source
+from netvitals.anatomy.ir import Source
 from netvitals.anatomy.tracing import Tracer, _storage
 from netvitals.capture.nested import tensors
 from netvitals.capture.shards import plain_name

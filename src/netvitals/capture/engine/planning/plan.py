@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from netvitals.activations.table import ACTIVATIONS
-from netvitals.anatomy.atlas import Anatomy
-from netvitals.anatomy.parts import Operation, Role
+from netvitals.anatomy.anatomy import Anatomy
+from netvitals.anatomy.ir import Operation, Role
 from netvitals.anatomy.regions import Region
 from netvitals.capture.engine.modules import ModuleInfo
 from netvitals.capture.engine.planning.cores import Core, core_of, declared_core

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from netvitals import activations
 from netvitals.activations.table import ACTIVATIONS, Activation
-from netvitals.anatomy.parts import Operation, Slot
+from netvitals.anatomy.ir import Operation, Slot
 from netvitals.capture.engine.planning.recorded import IDENTITY, MAKERS
 
 

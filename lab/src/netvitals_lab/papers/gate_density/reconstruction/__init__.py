@@ -11,7 +11,7 @@ from netvitals_lab.papers.gate_density.reconstruction.analysis import (
     gradient_bound,
     jacobian,
 )
-from netvitals_lab.papers.gate_density.reconstruction.descent import METHODS, Solution, solve
+from netvitals_lab.papers.gate_density.reconstruction.descent import METHODS, DescentSolution, solve
 from netvitals_lab.papers.gate_density.reconstruction.laws import (
     Clusters,
     DepthLaw,
@@ -67,7 +67,7 @@ __all__ = [
     "Profile",
     "Reconstruction",
     "Scaling",
-    "Solution",
+    "DescentSolution",
     "Spread",
     "Variant",
     "active_bound",

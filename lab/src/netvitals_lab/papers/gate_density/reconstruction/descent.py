@@ -20,7 +20,7 @@ METHODS = tuple(RATES)
 
 
 @dataclass(frozen=True)
-class Solution:
+class DescentSolution:
     """Where the descent ended, per problem."""
 
     x: Tensor
@@ -44,7 +44,7 @@ def solve(
     beta2: float = 0.999,
     second: Tensor | None = None,
     trace: bool = False,
-) -> Solution:
+) -> DescentSolution:
     """Minimise J over the box from ``x0``."""
     if method not in METHODS:
         raise ValueError(f"there is no method {method!r}; there are {', '.join(METHODS)}")
@@ -67,7 +67,7 @@ def solve(
         x, losses = _first_order(problem, gradient, x0, method, iterations, rate, beta, beta2, trace)
     h = output(x)
     loss = problem.loss(h)
-    return Solution(
+    return DescentSolution(
         x=x,
         loss=loss,
         iou=problem.iou(h),

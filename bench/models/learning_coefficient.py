@@ -1,0 +1,239 @@
+"""The learning coefficient against exact answers, and its effective draws a second beside devinterp 1.3.2.
+
+    python bench/models/learning_coefficient.py table [--seeds 10] [--out bench/results/learning_coefficient.json]
+    python bench/models/learning_coefficient.py speed [--rounds 5]
+    python bench/models/learning_coefficient.py show
+
+``table`` runs every posterior of ``singular.networks.posteriors`` with the settings a user gets (minibatch chains with
+4,000 draws) and asks whether the error lies within three standard errors, or the result says itself that it is not to
+be believed. It goes on where it was interrupted. ``speed`` races both libraries on posteriors whose answer is known, at
+equal nβ, γ and chains, devinterp at the best of several learning rates; CPU time, one thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import logging
+import math
+import os
+import statistics
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from netvitals import singular
+from netvitals.singular.networks.posteriors import Posterior, catalogue, half_square, of_regular, white
+from netvitals.singular.sampling.chains import effective_draws
+
+warnings.filterwarnings("ignore")
+logging.disable(logging.WARNING)
+torch.set_num_threads(1)
+RESULTS = Path(__file__).parents[1] / "results" / "learning_coefficient.json"
+
+
+def estimate(p: Posterior, seed: int) -> singular.LLC:
+    options: dict[str, Any] = {"nbeta": p.nbeta, "localization": p.gamma, "seed": seed}
+    if p.batch_size is not None:
+        options |= {"batch_size": p.batch_size, "draws": 4000, "burn_in": 1000, "chains": 8}
+    return singular.learning_coefficient(p.model, half_square, p.batch, **options)
+
+
+def table(seeds: int, out: Path) -> None:
+    rows = json.loads(out.read_text())["rows"] if out.exists() else []
+    done = {(r["posterior"], r["seed"]) for r in rows}
+    made: dict[str, Posterior] = {}
+    for seed in range(seeds):
+        for name, make in catalogue().items():
+            if (name, seed) in done:
+                continue
+            p = made.setdefault(name, make())
+            start = time.process_time()
+            found = estimate(p, seed)
+            rows.append(
+                {
+                    "posterior": name,
+                    "source": p.source,
+                    "exact": p.exact,
+                    "seed": seed,
+                    "mean": found.mean,
+                    "stderr": found.stderr,
+                    "ok": found.ok,
+                    "r_hat": found.health.r_hat,
+                    "effective_draws": found.health.effective_draws,
+                    "rungs": len(found.rungs),
+                    "cost": found.cost,
+                    "cpu_seconds": round(time.process_time() - start, 2),
+                }
+            )
+            out.parent.mkdir(exist_ok=True)
+            out.write_text(json.dumps({"rows": rows}, indent=0))
+        print(f"seed {seed}: {gate(rows)}", flush=True)
+
+
+def kept(row: dict[str, Any]) -> bool:
+    """Whether the promise was kept: within three standard errors, or refused."""
+    return not row["ok"] or abs(row["mean"] - row["exact"]) <= 3 * row["stderr"]
+
+
+def gate(rows: list[dict[str, Any]]) -> str:
+    believed = [r for r in rows if r["ok"]]
+    z = [(r["mean"] - r["exact"]) / r["stderr"] for r in believed]
+    within = ", ".join(f"{statistics.mean(abs(v) <= k for v in z):.0%}" for k in (1, 2, 3))
+    return (
+        f"{len({r['posterior'] for r in rows})} posteriors, {len(rows)} runs: promise kept in "
+        f"{statistics.mean(map(kept, rows)):.1%}, believed {len(believed) / len(rows):.0%}, of these "
+        f"within 1, 2, 3 standard errors {within}; "
+        f"z has mean {statistics.mean(z):+.2f} and standard deviation {statistics.pstdev(z):.2f}"
+    )
+
+
+def show(out: Path) -> None:
+    """The table as Markdown."""
+    rows = json.loads(out.read_text())["rows"]
+    print("| posterior | exact | mean of means | mean stderr | largest error / stderr | believed | promise kept |")
+    print("|---|---|---|---|---|---|---|")
+    for name in dict.fromkeys(r["posterior"] for r in rows):
+        some = [r for r in rows if r["posterior"] == name]
+        believed = [r for r in some if r["ok"]] or some
+        worst = max(abs(r["mean"] - r["exact"]) / r["stderr"] for r in believed)
+        mean, error = (statistics.mean(r[k] for r in believed) for k in ("mean", "stderr"))
+        print(
+            f"| {name} | {some[0]['exact']:.4f} | {mean:.4f} | {error:.4f} | {worst:.1f} | "
+            f"{sum(r['ok'] for r in some)}/{len(some)} | {sum(map(kept, some))}/{len(some)} |"
+        )
+    print(gate(rows))
+
+
+# ---------------------------------------------------------------------- beside devinterp
+
+
+def theirs(p: Posterior, lr: float, draws: int, chains: int, batch: int, seed: int) -> tuple[float, float, float]:
+    """Mean, effective draws of the loss, CPU seconds of devinterp's SGLD, with a burn-in of half the draws."""
+    from devinterp.optim import SGLD
+    from devinterp.slt.sampler import estimate_learning_coeff_with_summary
+
+    x, y = p.batch
+    model = copy.deepcopy(p.model)
+    loader = DataLoader(TensorDataset(x, y), batch_size=batch, shuffle=True)
+    baseline = float(half_square(model(x), y))
+    start = time.process_time()
+    found = estimate_learning_coeff_with_summary(
+        model,
+        loader,
+        evaluate=lambda net, data: (half_square(net(data[0]), data[1]), {}),
+        sampling_method=SGLD,
+        optimizer_kwargs={"lr": lr, "localization": p.gamma, "nbeta": p.nbeta},
+        num_chains=chains,
+        num_draws=draws,
+        num_burnin_steps=draws // 2,
+        init_loss=baseline,
+        seed=seed,
+        verbose=False,
+    )
+    seconds = time.process_time() - start
+    trace = p.nbeta * (found["loss/trace"] - baseline)
+    mean = float(found["llc/mean"])
+    return mean, effective_draws(trace) if math.isfinite(mean) else 0.0, seconds
+
+
+def ours(p: Posterior, draws: int, chains: int, rungs: int | None, seed: int) -> tuple[float, float, float]:
+    start = time.process_time()
+    found = singular.learning_coefficient(
+        p.model,
+        half_square,
+        p.batch,
+        nbeta=p.nbeta,
+        localization=p.gamma,
+        seed=seed,
+        draws=draws,
+        chains=chains,
+        rungs=rungs,
+    )
+    return found.mean, found.health.effective_of_loss, time.process_time() - start
+
+
+def raced() -> list[Posterior]:
+    """Posteriors on 512 examples."""
+    made = catalogue()
+    wide = torch.nn.Linear(50, 2, bias=False, dtype=torch.float64)
+    exact = of_regular(np.ones(100), 300.0)
+    return [
+        replace(made["regular"](), x=white(512, 4)),
+        Posterior("regular, 100 parameters", wide, white(512, 50), 300.0, exact),
+        replace(made["linear 3-2-4, rank 0"](), x=white(512, 3)),
+    ]
+
+
+def speed(rounds: int) -> None:
+    """Effective draws a CPU second, and 1 / (mean square error × CPU seconds), both as ratios ours over theirs."""
+    for p in raced():
+        variants: dict[str, Callable[[int], tuple[float, float, float]]] = {
+            "netvitals": partial(ours, p, 400, 4, None),
+            "netvitals, one temperature": partial(ours, p, 400, 4, 1),
+        }
+        for lr, draws in ((3e-5, 3000), (3e-4, 600), (1e-3, 600)):  # a chain of small steps needs more of them
+            variants[f"devinterp, lr {lr:g}"] = partial(theirs, p, lr, draws, 4, 64)
+        print(f"{p.name}: exact {p.exact:.4f}")
+        scores = {}
+        for label, run in variants.items():
+            try:
+                run(99)  # what is loaded at the first call is no matter of speed
+                found = [run(seed) for seed in range(rounds)]
+            except Exception as error:  # a peer that is missing or broken must not stop the others
+                print(f"  {label}: left out ({type(error).__name__}: {str(error)[:90]})")
+                continue
+            means = [f[0] for f in found if math.isfinite(f[0])]
+            if not means:
+                print(f"  {label}: diverged")
+                continue
+            rmse = math.sqrt(statistics.mean((m - p.exact) ** 2 for m in means))
+            rate = statistics.median(f[1] / f[2] for f in found)
+            seconds = statistics.median(f[2] for f in found)
+            scores[label] = (rate, 1 / (rmse**2 * seconds), rmse)
+            print(
+                f"  {label:28s} λ = {statistics.mean(means):.4f}, RMSE {rmse:.4f}, {rate:8.1f} effective draws/s, "
+                f"{seconds:.2f} s of CPU",
+                flush=True,
+            )
+        peers = {k: v for k, v in scores.items() if k.startswith("devinterp")}
+        if peers:
+            near = min(peers, key=lambda k: peers[k][2])  # as accurate as it gets
+            best = max(peers, key=lambda k: peers[k][1])
+            for label in variants:
+                if label.startswith("netvitals"):
+                    rate, precision = scores[label][0] / peers[near][0], scores[label][1] / peers[best][1]
+                    print(
+                        f"  {label}: {rate:.1f} × the effective draws a second of {near}, the most accurate; ", end=""
+                    )
+                    print(f"{precision:.1f} × the precision of {best} for the same time", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("task", choices=("table", "speed", "show"))
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    if options.task == "table":
+        table(options.seeds, options.out)
+    elif options.task == "show":
+        show(options.out)
+    else:
+        speed(options.rounds)
+
+
+if __name__ == "__main__":
+    main()

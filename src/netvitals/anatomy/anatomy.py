@@ -1,0 +1,168 @@
+"""The anatomy of a model: everything that one chart found, as one frozen result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from netvitals.anatomy.blocks.connections import Connection
+from netvitals.anatomy.blocks.experts import Mixture
+from netvitals.anatomy.blocks.gated import GatedMLP
+from netvitals.anatomy.blocks.heads import Heads
+from netvitals.anatomy.blocks.layers import Layer
+from netvitals.anatomy.blocks.norms import Norm
+from netvitals.anatomy.blocks.recurrence import Recurrence
+from netvitals.anatomy.blocks.roles import Softmax
+from netvitals.anatomy.blocks.stream import Stream
+from netvitals.anatomy.ir import Operation, ParameterInfo, Role, Value
+from netvitals.anatomy.regions import Gate, Region
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Anatomy:
+    """What a model is made of, as one pass showed it; made by :func:`~netvitals.anatomy.chart`.
+
+    Returned by :func:`chart`.
+
+    Attributes:
+        model: class name of the model.
+        modules: name → class of every module.
+        values: every tensor of the pass, in the order they were made.
+        operations: every aten call, in order.
+        parameters: all of them, with who reads them.
+        layers: products of an activation with a parameter.
+        connections: what becomes of each layer's output, one per layer.
+        regions: activations.
+        gates: products of two branches.
+        softmaxes: over data.
+        norms: layer, batch, group and root-mean-square norms, by what they compute.
+        norm_readers: the layers that read each norm, one per norm.
+        heads: attention blocks.
+        gated: gated MLPs.
+        experts: mixtures of experts.
+        streams: residual streams.
+        recurrent: what is used several times in a pass.
+        inputs: values that came from outside.
+        outputs: values that the model returned.
+        skipped: place → why it is not charted.
+        passes: forward passes that it took.
+        tensors: what each value held.
+    """
+
+    model: str
+    modules: Mapping[str, str]
+    values: tuple[Value, ...] = field(repr=False)
+    operations: tuple[Operation, ...] = field(repr=False)
+    parameters: tuple[ParameterInfo, ...] = field(repr=False)
+    layers: tuple[Layer, ...]
+    connections: tuple[Connection, ...]
+    regions: tuple[Region, ...]
+    gates: tuple[Gate, ...]
+    softmaxes: tuple[Softmax, ...]
+    norms: tuple[Norm, ...]
+    norm_readers: tuple[Connection, ...]
+    heads: tuple[Heads, ...]
+    gated: tuple[GatedMLP, ...]
+    experts: tuple[Mixture, ...]
+    streams: tuple[Stream, ...]
+    recurrent: tuple[Recurrence, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    skipped: Mapping[str, str]
+    passes: int
+    tensors: tuple[Tensor, ...] = field(repr=False, compare=False)
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        return f'<pre style="line-height:1.3">{escape(str(self))}</pre>'
+
+    @property
+    def activations(self) -> tuple[Region, ...]:
+        """The regions that are neither affine, nor part of a norm or a recurrent kernel, nor unclear."""
+        return tuple(r for r in self.regions if r.kind == "activation" and r.role != "recurrent")
+
+    @property
+    def stream(self) -> Stream | None:
+        """The residual stream with most additions; None if there is none."""
+        return max(self.streams, key=lambda s: len(s.additions), default=None)
+
+    @property
+    def embeddings(self) -> tuple[Layer, ...]:
+        """Layers that look up ids of the input."""
+        return self.layers_with("embedding")
+
+    @property
+    def readouts(self) -> tuple[Layer, ...]:
+        """The last layers on the way to the output."""
+        return self.layers_with("readout")
+
+    def layers_with(self, role: Role) -> tuple[Layer, ...]:
+        """The layers of this ``role``."""
+        return tuple(layer for layer in self.layers if layer.role == role)
+
+    @property
+    def roles(self) -> dict[str, Role]:
+        """The role of every site by its name: layers, norms, regions, gates and softmaxes."""
+        sites = (self.layers, self.norms, self.softmaxes, self.gates, self.regions)
+        return {site.name: site.role for kind in sites for site in kind}
+
+    @property
+    def batch_dim(self) -> int | None:
+        """The batch dimension of the first input that has one."""
+        return next((self.values[v].batch_dim for v in self.inputs if self.values[v].batch_dim is not None), None)
+
+    def producers(self, value: int) -> Operation | None:
+        """The operation that made ``value``; None for inputs, parameters and constants."""
+        made = self.values[value].producer
+        return None if made < 0 else self.operations[made]
+
+    def readers(self, value: int) -> tuple[Operation, ...]:
+        """The operations that read ``value``."""
+        return tuple(self._readers.get(value, ()))
+
+    @cached_property
+    def _readers(self) -> dict[int, list[Operation]]:
+        out: dict[int, list[Operation]] = {}
+        for op in self.operations:
+            for value in dict.fromkeys(op.inputs):
+                out.setdefault(value, []).append(op)
+        return out
+
+    def at(self, region: Region) -> tuple[Tensor, Tensor]:
+        """What went into ``region`` and what came out, in the charted pass."""
+        x, y = self.tensors[region.root], self.tensors[region.end]
+        if x.shape != self.values[region.root].shape or y.shape != self.values[region.end].shape:
+            raise ValueError(f"the values at {region.name} were not kept; chart the model with keep_tensors=True")
+        return x, y
+
+    def __str__(self) -> str:
+        from netvitals.anatomy.drawing.outline import outline_of
+
+        return outline_of(self)
+
+    def to_html(self, path: str | Path | None = None, colours: Mapping[str, float] | None = None) -> str:
+        """The model as a page of its own that folds by modules.
+
+        Args:
+            path: a file to write; None only returns the text.
+            colours: site → number, such as a vital sign; without it sites have the colour of their role.
+
+        Returns:
+            The page.
+        """
+        from netvitals.anatomy.drawing.page import page_of
+
+        text = page_of(self, colours)
+        if path is not None:
+            from pathlib import Path
+
+            Path(path).write_text(text, encoding="utf-8")
+        return text

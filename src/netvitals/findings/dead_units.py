@@ -1,0 +1,223 @@
+"""Do the units carry gradient, and will they go on doing so?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from netvitals.findings.gates import theta_of
+from netvitals.findings.rules import Context, Hit, called, crossed, hit, names, percent, rule, together
+from netvitals.findings.series import Measurements, Series
+from netvitals.runs import Finding, Remedy, Severity
+
+# A unit is dead when none of its gates was open on the measured batch, dying when hardly any was (choices of this
+# project; weight-drift §2.4 defines dead units as zero on every sample). In healthy narrow ReLU networks of eight
+# layers
+# up to 38 % are dead from the very start, so that what counts is that
+# their number grew.
+DYING = 0.02  # a dying unit's gates are open on at most this share of the batch
+DEAD_WATCH, DEAD_CRITICAL = 0.05, 0.75
+GREW = 0.25  # of those that lived at the start, for a warning from DEAD_GROWING on
+DEAD_GROWING = 0.30
+DYING_WATCH = 0.10
+AGAIN = 3  # readings in a row that must show it: one batch may not wake a unit by chance
+
+# gate-density §2.3, table "why it matters": when σ shrinks to a third, a ReLU's density falls from .500 to .440.
+FALL_WATCH = 0.06
+FALL_WARNING = 0.5  # … and half of what there was is more than that mechanism can take from a centred unit
+SPARSE = 0.10  # with fewer gates open than this, nine tenths of a layer learn nothing from a sample
+SATURATED = 0.35  # gates open at a sigmoid or tanh: a unit Gaussian input leaves more than 0.97
+FAR, LEAK = 50.0, 1e-3  # so far out, a slope of this size still teaches
+FLAT_BOTH_ENDS = ("sigmoid", "tanh", "softsign", "hardtanh", "erf")
+
+
+def flat_at_both_ends(table: Measurements, site: str) -> bool:
+    """Whether the activation at a site saturates on both sides, by its operation's name."""
+    return any(word in table.op(site).lower() for word in FLAT_BOTH_ENDS) and "shrink" not in table.op(site).lower()
+
+
+def leaks(context: Context, site: str) -> bool:
+    """Whether the activation at a site has a slope on both sides however far out, as a leaky ReLU has: its units get a
+    gradient on either side, and none of them is ever dead.
+    """
+    import torch
+
+    from netvitals.activations import derivative
+
+    f = context.activations.get(site)
+    try:
+        slopes = derivative(f)(torch.tensor([-FAR, FAR], dtype=torch.float64)) if f is not None else torch.zeros(2)
+    except (ValueError, TypeError):  # a slope for each channel, or no function of one number
+        return False
+    return bool((slopes.abs() >= LEAK).all())
+
+
+@rule(
+    "dead units",
+    "Are there units whose gates never open?",
+    "gates",
+    ("gates", "density@"),
+    ("sparsity", "dead_units"),
+    null="up to a third of the units of a narrow ReLU network are dead from the start; their number does not grow",
+    threshold=f"{percent(DEAD_CRITICAL)} of a layer, or {percent(DEAD_GROWING)} and {percent(GREW)} of those that "
+    f"lived at the start, on {AGAIN} readings in a row; where the activation has no slope far out",
+    refuted_by="the same units open on a larger batch",
+    also=("sparsity",),
+)
+def dead_units(context: Context) -> Iterator[Finding]:
+    """Units whose gates were shut on the whole batch, and units that are nearly so."""
+    table, metric = context.table, theta_of(context.table)
+    dead, dying = [], []
+    known = any((v, m) == ("gates", metric) for v, _, m in table.arrays)
+    if not known:
+        for s in table.units("sparsity", "dead_units"):
+            share = float(s.finite[-AGAIN:].min())
+            if share >= DEAD_WATCH and not leaks(context, s.site):
+                dead.append(_dated(hit(s, _gravity(s, share), share), s))
+    for s in table.units("gates", metric):
+        shares, course = table.array("gates", s.site, metric), table.get("sparsity", s.site, "dead_units")
+        if shares is None or shares.size < 2 or flat_at_both_ends(table, s.site) or leaks(context, s.site):
+            continue
+        share, fading = float((shares <= 0).mean()), float(((shares > 0) & (shares <= DYING)).mean())
+        if course is not None and len(course.finite) and course.end > 0:
+            share = min(share, float(course.finite[-AGAIN:].min()))
+        step = int(s.steps[-1])
+        if share >= DEAD_WATCH:
+            ground = s.evidence(metric=f"share of units with {metric} = 0", step=step, value=share)
+            grave = _gravity(course, share)
+            dead.append(_dated(Hit(s.site, grave, (ground,), share), course if course is not None else s))
+        if fading >= DYING_WATCH:
+            ground = s.evidence(metric=f"share of units with {metric} ≤ {DYING:g}", step=step, value=fading)
+            dying.append(Hit(s.site, "note", (ground,), fading))
+    yield from together(
+        dead,
+        what=lambda where, worst: (
+            f"Dead units in {where}: up to {percent(worst.size)} of them ({called(worst.site)}) "
+            f"passed no gradient on the measured batch."
+        ),
+        why="A unit whose gate is shut for every sample gets no gradient, so it cannot come back by itself.",
+        advice="Draw the dead units anew (their incoming weights and bias), then lower the learning rate or add "
+        "warm-up; "
+        "or use an activation whose gate stays open below zero (leaky_relu, gelu, silu). If the batch is small, "
+        "measure "
+        "on a larger one before you act.",
+        remedy=Remedy("revive_units", None, tuple(h.site for h in dead)),
+    )
+    yield from together(
+        dying,
+        what=lambda where, worst: (
+            f"Dying units in {where}: up to {percent(worst.size)} of them ({called(worst.site)}) "
+            f"are open on at most {percent(DYING)} of the samples."
+        ),
+        why="Units that are nearly always shut learn from a few samples only and are the next to die.",
+        advice="Watch whether their number grows; weight decay on biases and norm shifts, or a smaller learning rate, "
+        "keeps inputs near zero.",
+    )
+
+
+def _gravity(course: Series | None, share: float) -> Severity:
+    begin = share if course is None or len(course.finite) < 4 else float(np.median(course.finite[:3]))
+    grew = (share - begin) / (1 - begin) if begin < 1 else 0.0
+    if share >= DEAD_CRITICAL:
+        return "critical"
+    return "warning" if share >= DEAD_GROWING and grew >= GREW else "note"
+
+
+def _dated(found: Hit, course: Series) -> Hit:
+    if course.metric != "dead_units":
+        return found
+    begin = float(np.median(course.finite[:3]))
+    grown = GREW * (1 - begin)
+    limit = max(DEAD_WATCH, min(begin + grown / 2, found.size - 1e-6)) if found.size - begin >= grown else DEAD_WATCH
+    return crossed(found, course, limit - 1e-9)
+
+
+@rule(
+    "saturation",
+    "Do sigmoids and tanhs stay off their flat ends?",
+    "gates",
+    ("gates", "density@"),
+    null="inputs of unit variance leave more than 97 % of the gates of a tanh or sigmoid open",
+    threshold=f"fewer than {percent(SATURATED)} of the gates open in a hidden layer, now or at the start",
+    source="Gaussian inputs; the number is a choice of this project",
+    refuted_by="a gate that is meant to be shut or open for good",
+)
+def saturation(context: Context) -> Iterator[Finding]:
+    """Hidden sigmoids and tanhs whose inputs lie where they are flat."""
+    table, metric = context.table, theta_of(context.table)
+    hits = []
+    for s in table.units("gates", metric):
+        if not flat_at_both_ends(table, s.site):
+            continue
+        level = min(s.end, float(np.median(s.finite[:3])))
+        if level < SATURATED:
+            severity: Severity = "critical" if s.end < 0.05 else "warning"
+            found = Hit(s.site, severity, (s.evidence(change=len(s.finite) > 2),), 1 - level)
+            hits.append(crossed(found, s, SATURATED, above=False))
+    ops = sorted({table.op(h.site) for h in hits}) or [""]
+    yield from together(
+        hits,
+        what=lambda where, worst: (
+            f"Saturation in {where}: {percent(worst.size)} of the gates of {called(worst.site)} are shut, its inputs "
+            f"lie "
+            f"on the flat ends of {names(ops)}."
+        ),
+        why="Where the function is flat its derivative is nothing: the layer passes its inputs on as constants, and no "
+        "gradient back.",
+        advice="Bring the inputs back to unit size: smaller weights or biases before it, or a norm whose gain is 1.",
+        remedy=Remedy("rescale_inputs", None, tuple(h.site for h in hits)),
+    )
+
+
+@rule(
+    "gate density falls",
+    "Does gate density hold its level?",
+    "gates",
+    ("gates", "density@"),
+    null="where the variance of the inputs shrinks to a third, a ReLU's density falls by 0.06; other activations by "
+    "less",
+    threshold=f"half of the density lost, or fewer than {percent(SPARSE)} of the gates open",
+    source="gate-density §2.3",
+    refuted_by="a mean of the inputs that has not moved",
+)
+def density_falls(context: Context) -> Iterator[Finding]:
+    """Layers whose gate density fell further than a shrinking variance explains, and layers with hardly a gate open."""
+    shut, hits = [], []
+    table = context.table
+    for s in table.units("gates", theta_of(table)):
+        if flat_at_both_ends(table, s.site):
+            continue
+        fall = s.start - s.end if len(s.finite) > 2 else 0.0
+        if fall > FALL_WATCH:
+            grave = s.end < max(SPARSE, FALL_WARNING * s.start)
+            beyond = s.start - FALL_WATCH
+            hits.append(hit(s, "warning" if grave else "note", fall, change=True, beyond=beyond, above=False))
+        elif s.end < SPARSE:
+            shut.append(hit(s, "warning", 1 - s.end, beyond=SPARSE, above=False))
+    kinds = sorted({table.op(h.site) or "an activation" for h in hits}) or [""]
+    yield from together(
+        hits,
+        what=lambda where, worst: (
+            f"Gate density is down in {where}: {worst.evidence[0].before:.2f} → "
+            f"{worst.evidence[0].value:.2f} in {called(worst.site)}."
+        ),
+        why=f"These are gates of {names(kinds)}. Where only the variance of the inputs shrinks, to a third, density "
+        f"falls by at most about {FALL_WATCH:g}; more than that means that their mean is moving below the threshold.",
+        advice="Look at preact_drift and sigma of the same layers. If the mean sinks, the weights or the norm's shift "
+        "drift negative: less learning rate, or decay on the shift. If only sigma shrinks, less weight decay on "
+        "the norm's scale.",
+    )
+    yield from together(
+        shut,
+        what=lambda where, worst: (
+            f"Hardly any gate is open in {where}: {percent(worst.evidence[0].value)} in {called(worst.site)}."
+        ),
+        why="So few open gates mean that a sample teaches these layers next to nothing.",
+        advice="Lower the learning rate or add warm-up; a norm directly before the activation, or an activation whose "
+        "gate stays open below zero (leaky_relu, gelu, silu), keeps gradient flowing.",
+        remedy=Remedy("revive_units", None, tuple(h.site for h in shut)),
+    )
+
+
+RULES = (dead_units, saturation, density_falls)

@@ -1,0 +1,259 @@
+"""Is the loss a number, is it falling, and if not, is it a plateau or an end?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from netvitals.findings.rules import Context, called, percent, rule
+from netvitals.findings.series import Measurements, Series
+from netvitals.findings.statistics import confidence, line, noise, smoothed
+from netvitals.findings.updates import cost_of_guessing, typical_ratio
+from netvitals.runs import Evidence, Finding, Remedy
+
+READINGS = 20  # fewer readings of the loss than this say nothing about a plateau
+FLAT_SHARE = 0.3  # the part of the run that must be flat
+FLAT_FALL = 0.01  # flat: the loss fell by less than this share of itself over that part
+HIGH = 0.5  # a loss that ends above this share of the first never left
+GUESSING = 0.93  # of the cost of guessing: what is below was learned
+LEARNED = 0.05  # share of the first loss that a plateau may have fallen before, where the cost of guessing is not known
+BREAKS = (("inputs", "max_abs"), ("preactivations", "mean"), ("spikes", "max_abs"), ("gradients", "grad_norm"))
+TRAVELLED = 0.3  # length of all steps over the weights: who went that far and still guesses has nothing to learn from
+
+
+@rule(
+    "loss not finite",
+    "Was the loss a finite number on every step?",
+    "loss",
+    ("loss", "loss"),
+    null="a loss is finite",
+    threshold="one loss that is NaN or infinite",
+    source="arithmetic",
+    refuted_by="a loss that is finite when the step is repeated",
+)
+def not_finite(context: Context) -> Iterator[Finding]:
+    """A loss that is NaN or infinite, and the first number of the model that broke."""
+    loss = context.table.loss
+    if loss is None or len(loss.finite) == len(loss.values):
+        return
+    first = int(loss.steps[~np.isfinite(loss.values)][0])
+    origin = _origin(context.table, first)
+    yield Finding(
+        "critical",
+        origin.site if origin else "",
+        f"The loss is not a finite number from step {first} on."
+        + (
+            f" The first number to break was {origin.metric} of {called(origin.site)} at step {origin.step}."
+            if origin
+            else ""
+        ),
+        why="A loss of NaN or infinity gives gradients without meaning: every parameter it reached is lost.",
+        advice="Go back to the last good checkpoint; lower the learning rate or lengthen the warm-up, clip the "
+        "gradient norm, and look for a logarithm or a division that can meet zero.",
+        evidence=(loss.evidence(step=first, value=float("nan")), *([origin] if origin else [])),
+        since=first,
+        until=int(loss.steps[-1]),
+        confidence=0.99,
+        remedy=Remedy("restart_rate", 0.1),
+    )
+
+
+@rule(
+    "plateau",
+    "Is the loss stuck on a plateau?",
+    "loss",
+    ("loss", "loss"),
+    least=READINGS,
+    null="a loss that has learned nothing yet falls; one that is flat is below the cost of guessing",
+    threshold=f"flat within its noise over the last {percent(FLAT_SHARE)} of the run, at the cost of guessing, or "
+    f"(where "
+    f"that is not known) within {percent(LEARNED)} of where it began",
+    source="the cost of guessing is the entropy of the labels seen",
+    refuted_by="a loss that falls, or a floor that the noise of the labels explains",
+    also=("outputs",),
+)
+def plateau(context: Context) -> Iterator[Finding]:
+    """A loss that is flat where guessing is, or that stood still for long before it fell."""
+    table, loss = context.table, context.table.loss
+    if loss is None or len(loss.finite) < READINGS or len(loss.finite) < len(loss.values):
+        return
+    size = max(READINGS // 2, int(FLAT_SHARE * len(loss.values)))
+    tail = loss.values[-size:]
+    trend = line(loss.steps[-size:], tail)
+    ground = (loss.evidence(change=True),)
+    level, cost = float(np.median(tail)), cost_of_guessing(table)
+    span = float(np.ptp(loss.steps[-size:]))
+    flat = abs(trend.change) <= max(FLAT_FALL * abs(level), 2 * trend.stderr * span)
+    begin = float(np.median(loss.values[: max(3, len(loss.values) // 20)]))
+    # what guessing costs is what there is to learn from; without it only a loss that never moved is a plateau
+    stuck = level > GUESSING * cost and level < 1.5 * cost if cost is not None else _never_fell(loss, begin, level)
+    if flat and stuck and level > HIGH * begin > 0 and (cost is None or _stays(loss)):
+        yield Finding(
+            "warning" if cost is not None else "note",
+            "",
+            f"The loss has been flat at {level:.4g} since step {_flat_since(loss, level)}, "
+            + (f"which is what guessing costs ({cost:.3g})." if cost is not None else f"where it began ({begin:.4g})."),
+            why="Near a saddle the gradient is small in every layer at once: with r layers at a small scale ε the "
+            "escape takes a time of order log(1/ε) for r = 2 and ε^−(r−2) for r ≥ 3. A flat loss is not yet a "
+            "finished one.",
+            advice="Compare the gradient norms with the first steps: small and slowly growing means a saddle, so start "
+            "the layers at a larger scale, or wait. No growth means dead units, a learning rate that is far too small, "
+            "or labels that do not fit the data.",
+            evidence=ground,
+            since=_flat_since(loss, level),
+            until=int(loss.steps[-1]),
+            confidence=0.8 if cost is not None else 0.6,
+            remedy=Remedy("reinitialise", 1.0),
+        )
+        return
+    stay = _first_descent(loss)
+    if stay is not None:
+        yield Finding(
+            "info",
+            "",
+            f"The loss stood still until about step {stay} and fell afterwards.",
+            why="This is what leaving a saddle looks like: slow growth of a small signal, then a quick drop.",
+            advice="If that wait is too long, start with larger weights in the layers that are small: fewer layers at "
+            "a small scale shorten it by a power of the scale.",
+            evidence=ground,
+            since=int(loss.steps[0]),
+            until=stay,
+        )
+
+
+def _stays(loss: Series) -> bool:
+    """Whether enough was seen and the loss does not surely fall: over all readings, or over the last half of them."""
+    if len(loss.values) < 2 * READINGS:
+        return False
+    good = np.isfinite(loss.values)
+    steps, values = loss.steps[good], loss.values[good]
+    for part in (slice(None), slice(len(values) // 2, None)):
+        trend = line(steps[part], values[part])
+        if trend.t < -4 and -trend.change > 0.01 * float(np.median(values)):
+            return False
+    return True
+
+
+def _never_fell(loss: Series, begin: float, level: float) -> bool:
+    """Without a trend over the whole run, and no lower than it began."""
+    whole = line(loss.steps, loss.values)
+    return begin > 0 and abs(level - begin) < LEARNED * begin and whole.t > -2 and noise(loss.values) < 0.2 * begin
+
+
+def _flat_since(loss: Series, level: float) -> int:
+    """The first step from which the smoothed loss stays near the level of the end."""
+    near = np.abs(smoothed(loss.values) - level) <= max(0.02 * abs(level), 3 * noise(loss.values))
+    last = np.flatnonzero(~near)
+    return int(loss.steps[last[-1] + 1]) if len(last) and last[-1] + 1 < len(near) else int(loss.steps[0])
+
+
+@rule(
+    "at chance",
+    "Is anything learned at all?",
+    "outputs",
+    ("outputs", "chance"),
+    least=5,
+    optional=True,
+    null="after as many steps a network is below the cost of guessing",
+    threshold=f"the last third of the run above {percent(GUESSING)} of the cost of guessing, though all steps "
+    f"together are "
+    f"{percent(TRAVELLED)} of the weights or more, and no more are right than a guess may be",
+    source="the cost of guessing is the entropy of the labels seen; Fano's inequality bounds how often guesses are "
+    "right",
+    refuted_by="a larger network that learns the same labels",
+    also=("loss", "gradients"),
+)
+def at_chance(context: Context) -> Iterator[Finding]:
+    """A network that moves and learns nothing: labels that do not go with the inputs, or a signal that does not
+    pass.
+    """
+    table, loss, cost, ratio = (
+        context.table,
+        context.table.loss,
+        cost_of_guessing(context.table),
+        typical_ratio(context.table),
+    )
+    if loss is None or cost is None or ratio is None or len(loss.finite) < 2 * READINGS:
+        return
+    tail = loss.finite[-len(loss.finite) // 3 :]
+    level = float(np.median(tail))
+    path = float(np.trapezoid(np.nan_to_num(ratio.values), ratio.steps))
+    if level < GUESSING * cost or level > 3 * cost or path < TRAVELLED or not _stays(loss):
+        return
+    accuracy = next(iter(table.at("outputs", "accuracy")), None)
+    if accuracy is not None and float(np.median(accuracy.finite[-len(accuracy.finite) // 3 :])) > _right(table, cost):
+        return
+    yield Finding(
+        "warning",
+        "",
+        f"Nothing is learned: the loss is {level:.3g}, and guessing costs {cost:.3g}"
+        + (f"; {percent(accuracy.end)} are right." if accuracy is not None else "."),
+        why=f"The weights have gone {percent(path)} of their own length, so that it is not for want of steps. Labels "
+        f"that do "
+        "not belong to their inputs look like this, and so does a network that does not let the signal through.",
+        advice="Look at pairs of input and label by hand: shuffled apart, joined by the wrong index, sorted by one "
+        "and not "
+        "by the other? Then try to learn a single batch by heart: a network that cannot is broken itself.",
+        evidence=(loss.evidence(change=True), ratio.evidence()),
+        since=int(loss.steps[0]),
+        until=int(loss.steps[-1]),
+        confidence=confidence(tail, GUESSING * cost),
+        remedy=Remedy("repair_data"),
+    )
+
+
+def _right(table: Measurements, cost: float) -> float:
+    r"""How often the best guess can be right, with a twentieth to spare: the largest $p$ with
+    $h(p) + (1 - p)\ln(k - 1) \ge H$ for labels of entropy $H$ in $k$ classes (Fano)."""
+    classes = next(iter(table.at("outputs", "classes")), None)
+    if classes is None or classes.end < 3:
+        return 1.0
+    p = np.linspace(1 / classes.end, 1 - 1e-9, 2000)
+    most = -p * np.log(p) - (1 - p) * np.log1p(-p) + (1 - p) * np.log(classes.end - 1)
+    return float(p[np.flatnonzero(most >= cost)[-1]] if (most >= cost).any() else p[0]) + 0.05
+
+
+def _origin(table: Measurements, until: int) -> Evidence | None:
+    """The earliest reading that was not finite, up to that step; the first in depth where several
+    broke on one step."""
+    earliest: Evidence | None = None
+    for vital, metric in BREAKS:  # what the forward pass shows first, then what the backward pass does
+        for s in table.at(vital, metric, finite=False):
+            broken = np.flatnonzero(~np.isfinite(s.values))
+            if len(broken) and s.steps[broken[0]] <= (until if earliest is None else earliest.step - 1):
+                earliest = s.evidence(value=float(s.values[broken[0]]), step=int(s.steps[broken[0]]))
+    return earliest
+
+
+def _first_descent(loss: Series) -> int | None:
+    """Last step of an early plateau: a fifth of the run or more above 95 % of the first loss, then below half of it."""
+    smooth = smoothed(loss.values)
+    below = np.flatnonzero(smooth < 0.95 * smooth[0])
+    if not len(below) or loss.start <= 0 or below[0] < 0.2 * len(smooth) or loss.end > HIGH * loss.start:
+        return None
+    return int(loss.steps[below[0]])
+
+
+@rule("plateau ahead", "When will the loss leave its plateau?", "plateau", ("plateau", "escape"), optional=True)
+def plateau_ahead(context: Context) -> Iterator[Finding]:
+    """The plateau that a network begins with, as one look at it tells; runs have the forecasts that they stored."""
+    table = context.table
+    found = {name: table.get("plateau", "model", name) for name in ("escape", "low", "high", "small_layers")}
+    if table.meta.get("kind") != "checkup" or any(curve is None for curve in found.values()):
+        return
+    step, low, high, layers = (curve.last for curve in found.values() if curve is not None)
+    yield Finding(
+        "info",
+        "",
+        f"The loss is on a plateau and will leave it near step {step:.0f}, between {low:.0f} and {high:.0f} with odds "
+        "of four to one.",
+        why=f"What the network says is a product of {layers:.0f} small layers, which grow in proportion to each other: "
+        "slowly at first, then all at once. A look-ahead on a copy grew as the law says.",
+        advice="Wait for it. If it is too long, a larger learning rate shortens it in proportion, and larger initial "
+        "weights by more.",
+        evidence=(found["escape"].evidence(),) if found["escape"] is not None else (),
+    )
+
+
+RULES = (not_finite, plateau, at_chance, plateau_ahead)

@@ -1,0 +1,166 @@
+"""Where did the loss turn: a spike, a rise, a held-out loss that leaves the training loss?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from netvitals.findings.loss import READINGS
+from netvitals.findings.rules import Context, rule
+from netvitals.findings.series import Measurements, Series
+from netvitals.findings.statistics import confidence, line, noise, smoothed
+from netvitals.runs import Finding, Remedy
+
+RISE = 1.5  # the loss ends this many times above its smoothed lowest
+JUMP = 1.5  # a spike: this many times the median of the readings before it
+LOST = 0.05  # and this share of what the network knew by then, from guessing or from the start of the run
+BEFORE = 15  # so many of them
+
+
+@rule(
+    "loss spike",
+    "Did the loss jump and come back?",
+    "loss",
+    ("loss", "loss"),
+    least=2 * READINGS,
+    null="a reading of the loss stays within a few times its noise of those before it",
+    threshold=f"{JUMP:g} times the median of the {BEFORE} readings before and 8 times the noise, on two readings or "
+    f"more, and {LOST:.0%} of the way back to guessing: the loss of a converged run is small, and moves by factors",
+    refuted_by="data of another kind on these steps, for which the loss is higher",
+)
+def spike(context: Context) -> Iterator[Finding]:
+    """A loss that jumped far above what it was and came back."""
+    loss = context.table.loss
+    if loss is None or len(loss.finite) < 2 * READINGS or len(loss.finite) < len(loss.values):
+        return
+    values = loss.values
+    begun = _begun(context.table, loss)
+    for i in range(BEFORE, len(values) - 3):
+        before = values[i - BEFORE : i]
+        usual, spread = float(np.median(before)), float(np.median(np.abs(before - np.median(before)))) / 0.6745
+        learned = max(0.0, begun - usual)
+        limit = max(JUMP * usual, usual + 8 * max(spread, noise(before)), usual + LOST * learned)
+        if usual > 0 and (values[i : i + 2] > limit).all():
+            back = np.flatnonzero(values[i:] <= max(1.1 * usual, usual + 2 * spread))
+            end = int(loss.steps[i + back[0]]) if len(back) else None
+            top = i + int(np.argmax(values[i : i + (back[0] if len(back) else len(values))]))
+            if end is None and i < len(values) // 2:
+                continue  # it never came back: a loss that rises
+            yield Finding(
+                "warning",
+                "",
+                f"The loss jumped at step {int(loss.steps[i])}, from {usual:.3g} to {values[top]:.3g}"
+                + (f", and was back at step {end}." if end is not None else ", and is not back yet."),
+                why="A step that is far too long, an odd batch or a broken update moves the weights to where they "
+                "never "
+                "were; a run may recover, and it loses what it did since.",
+                advice="Look at the batch and the gradient norm of that step; clip the gradient norm at a few times "
+                "its "
+                "median so that one step cannot do this.",
+                evidence=(replace(loss.evidence(value=float(values[top]), step=int(loss.steps[top])), before=usual),),
+                since=int(loss.steps[i]),
+                until=end if end is not None else int(loss.steps[-1]),
+                confidence=confidence(values[i : i + 3], limit),
+                remedy=Remedy("clip", 1.0),
+            )
+            return
+
+
+def _begun(table: Measurements, loss: Series) -> float:
+    """Where a run comes from: its first losses, or the cost of guessing where that is higher. At the end of training
+    too little gradient is left to tell a cross-entropy by, but its labels are known."""
+    guessing = [float(np.median(s.finite)) for s in table.at("outputs", "chance")]
+    return max(float(np.median(loss.values[:BEFORE])), *guessing, 0.0)
+
+
+@rule(
+    "overfitting",
+    "Does the loss on held-out data follow that of training?",
+    "loss",
+    ("loss", "held"),
+    least=10,
+    optional=True,
+    null="held-out loss falls with the training loss, or stays",
+    threshold="held-out loss surely rising (t > 4) since its lowest, by a tenth of it or more, while the training "
+    "loss falls",
+    refuted_by="a held-out loss that falls again",
+    also=("loss",),
+)
+def overfitting(context: Context) -> Iterator[Finding]:
+    """Held-out loss that rises while training loss falls. Held-out data are the probe of the watch."""
+    table = context.table
+    held, loss = table.get("loss", "model", "held"), table.loss
+    if held is None or loss is None or len(held.finite) < 10 or len(held.finite) < len(held.values):
+        return
+    smooth = smoothed(held.values, 10)
+    low = int(np.argmin(smooth))
+    after = slice(low, None)
+    if len(held.values) - low < 6:
+        return
+    rise = line(held.steps[after], held.values[after])
+    ahead = loss.values[loss.steps >= held.steps[low]]
+    falls = line(loss.steps[loss.steps >= held.steps[low]], ahead)
+    grown = float(np.median(held.values[-3:])) / max(float(smooth[low]), 1e-12) - 1
+    if (
+        (rise.t > 4 or (rise.t > 1 and grown > 0.3))
+        and grown > 0.1
+        and (falls.t < -2 or float(np.median(ahead[-5:])) < 0.5 * float(held.values[-1]))
+    ):
+        yield Finding(
+            "warning",
+            "",
+            f"The network overfits: the held-out loss has risen from {smooth[low]:.3g} at step {int(held.steps[low])} "
+            f"to "
+            f"{held.end:.3g}, while the training loss is {loss.end:.3g}.",
+            why="What is learned since then holds for the training examples only.",
+            advice=f"Keep the checkpoint of step {int(held.steps[low])}. More data, augmentation, weight decay or "
+            f"dropout "
+            "move that point; a longer run does not.",
+            evidence=(held.evidence(change=True), loss.evidence(change=True)),
+            since=int(held.steps[low]),
+            until=int(held.steps[-1]),
+            confidence=min(0.99, 0.5 + rise.t / 20),
+            remedy=Remedy("stop"),
+        )
+
+
+@rule(
+    "loss rises",
+    "Does the loss end near its lowest?",
+    "loss",
+    ("loss", "loss"),
+    least=READINGS,
+    null="a loss ends near its lowest",
+    threshold=f"{RISE:g} times its smoothed lowest, 6 times its noise above it, and {LOST:.0%} of the way back to "
+    "guessing",
+    refuted_by="data that became harder",
+)
+def rises(context: Context) -> Iterator[Finding]:
+    """A loss that ends well above its lowest."""
+    loss = context.table.loss
+    if loss is None or len(loss.finite) < READINGS or len(loss.finite) < len(loss.values):
+        return
+    smooth = smoothed(loss.values)
+    lowest = int(np.argmin(smooth))
+    low = float(smooth[lowest])
+    least = max(6 * noise(loss.values), LOST * (_begun(context.table, loss) - low))
+    if low > 0 and loss.end > RISE * low and loss.end - low > least:
+        step = int(loss.steps[lowest])
+        yield Finding(
+            "warning",
+            "",
+            f"The loss rose again: from {smooth[lowest]:.4g} near step {step} to {loss.end:.4g} at the end.",
+            why="A training loss that climbs means steps that overshoot, or a change in the data.",
+            advice="Look at the update ratio and the gradient norm around that step; lower the learning rate from "
+            "there on or clip the gradient norm.",
+            evidence=(replace(loss.evidence(step=int(loss.steps[-1])), before=float(smooth[lowest])),),
+            since=step,
+            until=int(loss.steps[-1]),
+            confidence=confidence(loss.finite[-5:], RISE * float(smooth[lowest])),
+            remedy=Remedy("rate", 0.1),
+        )
+
+
+RULES = (spike, overfitting, rises)

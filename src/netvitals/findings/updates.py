@@ -1,0 +1,325 @@
+"""Are the steps of a useful length: not too long, not too short, not clipped away, not undone by decay?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from netvitals.findings.rules import Context, names, percent, rule
+from netvitals.findings.series import Measurements, Series
+from netvitals.findings.statistics import confidence, last_stretch, line, noise, smoothed
+from netvitals.runs import Evidence, Finding, Remedy
+
+EARLY = 6  # readings at the start
+HEAVY = 0.95  # a momentum above this is what makes steps long; 0.9 is usual
+FIRST = 0.2  # half of the matrices change by this share of themselves in one early step
+LONG = 0.06  # … by this share, while the loss climbs
+CLIMB = 1.3  # the loss, smoothed, above its start
+ABOVE = 6.0  # … and that many times its noise above it
+PATH = 0.08  # length of all steps so far over the weights: less cannot have learned much
+UNLEARNED = 0.9  # of the cost of guessing
+STILL = 1e-7  # an update this small is none
+BORN = 1e-5  # a matrix that its first step makes up but for this began at zero
+SAME = 1e-3  # relative spread of a gradient norm that is clipped on every step
+READINGS = 8
+RELAPSING = 0.03  # updates of a run that went back to where it began
+LARGE_EPS = 1e-4  # of Adam; 1e-8 is usual
+USUAL = 2e-3  # a rate that plain descent can learn with
+
+
+def typical_ratio(table: Measurements) -> Series | None:
+    """Median over the matrices of a ``table`` of the update ratio, step by step.
+
+    What began at zero (the second factor of an adapter, a branch that is to grow) has at first no size of its own that
+    a step could be compared with, and counts from the readings after the first ones.
+    """
+    found = [s for s in table.at("gradients", "update_ratio") if table.is_matrix(s.site) and "[" not in s.site]
+    if not found:
+        return None
+    longest = max(found, key=lambda s: len(s.steps))
+    same = [s for s in found if len(s.steps) == len(longest.steps)]
+    table_of_values = np.array([s.values for s in same])
+    born = np.abs(table_of_values[:, 0] - 1) < BORN
+    if not born.all():
+        table_of_values[born, :EARLY] = np.nan
+    known = np.isfinite(table_of_values).any(0)
+    values = np.full(table_of_values.shape[1], np.nan)
+    values[known] = np.nanmedian(table_of_values[:, known], axis=0)
+    return Series("gradients", "model", "update_ratio, median of the matrices", longest.steps, values)
+
+
+def cost_of_guessing(table: Measurements) -> float | None:
+    """What guessing costs, from the labels seen in a ``table``, where the loss is a cross-entropy."""
+    chance = next(iter(table.at("outputs", "chance")), None)
+    if chance is None:
+        return None
+    misfit = table.get("outputs", chance.site, "misfit")
+    if misfit is None or not (misfit.finite[:3] < 0.05).any():
+        return None
+    if not len(chance.finite):
+        return None
+    rows, classes = (table.get("outputs", chance.site, m) for m in ("rows", "classes"))
+    if (
+        rows is None or classes is None or min(rows.end, 512) < 4 * classes.end
+    ):  # too few labels to know how common each is
+        return None if classes is None else float(np.log(classes.end))
+    return float(np.median(chance.finite))
+
+
+def rate(table: Measurements) -> float:
+    """The learning rate that the optimizers of a ``table`` began with; NaN where it is not known."""
+    given = [o.get("lr") for o in table.meta.get("optimizer") or () if isinstance(o, dict)]
+    return max((float(r) for r in given if r is not None), default=float("nan"))
+
+
+def climbs(loss: Series | None) -> tuple[int, float] | None:
+    """The step at which the ``loss`` stood highest above its start, and how many times; None where it never climbed
+    surely.
+
+    The start is the median of the first readings; its noise decides what is a climb.
+    """
+    if loss is None or len(loss.finite) < READINGS or loss.values[0] <= 0:
+        return None
+    values = np.where(np.isfinite(loss.values), loss.values, np.nan)
+    begin = float(np.nanmedian(values[:3]))
+    wide = max(1, len(values) // 40) | 1
+    smooth = smoothed(np.nan_to_num(values, nan=np.nanmax(values)), len(values) // wide)
+    top = int(np.argmax(smooth))
+    quiet = noise(values[np.isfinite(values)])
+    if smooth[top] > CLIMB * begin and smooth[top] - begin > ABOVE * quiet:
+        return int(loss.steps[top]), float(smooth[top] / begin)
+    return None
+
+
+def relapses(loss: Series | None) -> tuple[int, float, float] | None:
+    """The step at which the ``loss`` was lowest before it went back to where it began, with both levels; None where it
+    did not.
+    """
+    if loss is None or len(loss.finite) < 2 * READINGS or len(loss.finite) < len(loss.values):
+        return None
+    smooth = smoothed(loss.values)
+    begin, low = float(np.median(loss.values[:3])), int(np.argmin(smooth))
+    high = float(smooth[low:].max())
+    back = high > max(2.5 * smooth[low], 0.8 * begin) and high - smooth[low] > noise(loss.values)
+    if smooth[low] < 0.7 * begin and back:
+        return int(loss.steps[low]), float(smooth[low]), high
+    return None
+
+
+@rule(
+    "learning rate too high",
+    "Are the steps short enough?",
+    "gradients",
+    ("gradients", "update_ratio"),
+    null="in its first steps a healthy network changes a weight matrix by 0.1 to 15 % of itself, later by about a "
+    "thousandth, and its loss does not climb above its start",
+    threshold=f"{percent(FIRST)} in one of the first {EARLY} readings; or {percent(LONG)} while the loss climbs "
+    f"surely; or "
+    f"a loss {CLIMB:g} times its start and {ABOVE:g} times its noise above it",
+    refuted_by="a run at a third of the rate that ends no lower",
+    also=("loss", "stream"),
+)
+def too_high(context: Context) -> Iterator[Finding]:
+    """Steps that throw away what the network is, at the start or until the loss climbs."""
+    table = context.table
+    ratio = typical_ratio(table)
+    if ratio is None or not len(ratio.finite):
+        return
+    first = float(np.nanmax(ratio.values[:EARLY]))
+    longest = float(np.nanmax(ratio.values))
+    climb = climbs(table.loss)
+    if climb is not None and first <= FIRST and _recovers(table.loss) and climb[0] > ratio.steps[-1] / 4:
+        climb = None  # a run that was well before and is well again had a spike
+    begun = table.loss is not None and cost_of_guessing(table) is not None and _from_scratch(table)
+    reasons: list[str] = []
+    evidence: list[Evidence] = []
+    since = int(ratio.steps[0])
+    if first > FIRST:
+        at = int(np.nanargmax(ratio.values[:EARLY]))
+        since = int(ratio.steps[at])
+        reasons.append(
+            f"at step {since} one update changed half of the weight matrices by {percent(first)} of themselves"
+        )
+        evidence.append(ratio.evidence(value=first, step=since))
+    relapse = relapses(table.loss) if climb is None and begun else None
+    if relapse is not None and longest > RELAPSING:
+        step, low, high = relapse
+        assert table.loss is not None
+        reasons.append(
+            f"the loss had fallen to {low:.3g} at step {step} and is back at {high:.3g}, with updates of "
+            f"up to {percent(longest)}"
+        )
+        evidence.append(table.loss.evidence(change=True))
+        since = step if first <= FIRST else since
+    if climb is not None and (longest > LONG or (begun and longest > 0.01)):
+        step, times = climb
+        reasons.append(f"the loss climbed to {times:.3g} times its start at step {step}")
+        assert table.loss is not None
+        evidence.append(table.loss.evidence(value=float(times * table.loss.values[0]), step=step))
+        since = min(since, step) if first > FIRST else step
+    if not reasons:
+        return
+    over = max(first / FIRST, longest / LONG if climb else 0.0, 1.0)
+    factor = float(10 ** -np.clip(np.ceil(2 * np.log10(over)) / 2 + 0.5, 0.5, 1.5))
+    sure = confidence(np.array([first]), FIRST) if climb is None else 0.95
+    advice = f"Lower the learning rate by {1 / factor:.0f} and begin again" + (
+        ", or let it rise over some hundred steps." if first > FIRST else ", and clip the gradient norm."
+    )
+    remedy = Remedy("restart_rate", factor)
+    momentum = max((float(s.finite[-1]) for s in table.at("optimizer", "momentum") if len(s.finite)), default=0.0)
+    if momentum > HEAVY:
+        advice = (
+            f"Lower the momentum from {momentum:g} to 0.9 and begin again: each gradient is followed for "
+            f"1/(1 − momentum), {1 / max(1 - momentum, 1e-6):.0f} steps."
+        )
+        remedy = Remedy("restart_momentum", 0.9)
+    yield Finding(
+        "critical" if climb is not None and not _recovers(table.loss) else "warning",
+        "",
+        f"The learning rate is too high: {' and '.join(reasons)}.",
+        why="Steps of that length throw away what the weights were; what is left is a network that the optimizer has "
+        "drawn anew, larger than anybody would."
+        + (
+            f" {names(list(table.optimizers))} divides gradients by their size, so that the first steps are as long "
+            f"as the rate."
+            if table.adaptive
+            else ""
+        ),
+        advice=advice,
+        evidence=tuple(evidence),
+        since=since,
+        until=int(ratio.steps[-1]),
+        confidence=max(sure, 0.6 if first > 1.5 * FIRST else 0.5),
+        remedy=remedy,
+    )
+
+
+def _from_scratch(table: Measurements) -> bool:
+    """Whether the run began about where guessing is."""
+    cost = cost_of_guessing(table)
+    return cost is not None and table.loss is not None and table.loss.values[0] > 0.7 * cost
+
+
+def _recovers(loss: Series | None) -> bool:
+    return (
+        loss is not None and len(loss.finite) == len(loss.values) and loss.end < 0.8 * float(np.median(loss.values[:3]))
+    )
+
+
+@rule(
+    "learning rate too low",
+    "Are the steps long enough to learn anything?",
+    "gradients",
+    ("gradients", "update_ratio"),
+    least=READINGS,
+    null="over its first hundred steps a healthy network's weights travel at least a tenth of their own length, or the "
+    "loss is far below the cost of guessing already",
+    threshold=f"all steps so far together are below {percent(PATH)} of the weights, while the loss is above "
+    f"{percent(UNLEARNED)} of the cost of guessing",
+    refuted_by="a run at ten times the rate that learns no faster",
+    also=("loss", "outputs"),
+)
+def too_low(context: Context) -> Iterator[Finding]:
+    """Steps so short that an untrained network stays as it was drawn."""
+    table = context.table
+    ratio, loss, cost = typical_ratio(table), table.loss, cost_of_guessing(table)
+    if ratio is None or loss is None or cost is None or len(ratio.finite) < READINGS:
+        return
+    good = np.nan_to_num(ratio.values, nan=0.0)
+    if good[-1] <= STILL or always_clipped(table) is not None:
+        return
+    alive = [x for x in table.at("gradients", "grad_norm") if table.is_matrix(x.site)]
+    if alive and np.mean([x.end == 0 for x in alive]) > 0.3:  # dead units, not short steps
+        return
+    if not table.adaptive and rate(table) > USUAL:  # the gradient is small, not the rate: a plateau
+        return
+    path = float(np.trapezoid(good, ratio.steps) + good[0])
+    level = float(np.median(loss.finite[-max(3, len(loss.finite) // 10) :]))
+    if path > PATH or level < UNLEARNED * cost or ratio.steps[-1] < 20:
+        return
+    trend = line(loss.steps, loss.values) if len(loss.finite) == len(loss.values) else None
+    slow = trend is not None and trend.t < -3
+    factor = float(10 ** np.clip(np.round(2 * np.log10(5e-3 / max(np.median(good), 1e-12))) / 2, 0.5, 6))
+    grads = table.get("gradients", "model", "grad_norm")
+    given = [o for o in table.meta.get("optimizer") or () if isinstance(o, dict)]
+    eps = max((float(o.get("eps") or 0.0) for o in given), default=0.0)
+    yield Finding(
+        "warning",
+        "",
+        f"The learning rate is too low: {int(ratio.steps[-1])} steps have moved the weights by {percent(path)} of "
+        f"themselves, and the loss ({level:.3g}) is still what guessing costs ({cost:.3g})"
+        + (", though it falls." if slow else "."),
+        why=f"One step changes a weight by {float(np.median(good)):.1e} of itself; healthy training changes it by "
+        f"about a "
+        "thousandth." + (f" Gradients are there ({grads.end:.2g}), the steps along them are not." if grads else ""),
+        advice=f"Set epsilon to 1e-8: it is {eps:g}, above the gradients, and shortens every step."
+        if eps > LARGE_EPS
+        else f"Raise the learning rate by about {factor:.0f}"
+        + (", and look at epsilon: above the gradients it shortens every step." if table.adaptive else "."),
+        evidence=(ratio.evidence(), loss.evidence(change=True)),
+        since=int(ratio.steps[0]),
+        until=int(ratio.steps[-1]),
+        confidence=confidence(good[good > 0], PATH / max(1, int(ratio.steps[-1])), above=False),
+        remedy=Remedy("epsilon", 1e-8) if eps > LARGE_EPS else Remedy("rate", factor),
+    )
+
+
+@rule(
+    "learning rate at zero",
+    "Does every step move the weights?",
+    "gradients",
+    ("gradients", "update_ratio"),
+    least=READINGS,
+    null="a schedule that ends at zero ends with the run, and before it the loss has stopped to fall",
+    threshold=f"updates below {STILL:g} of the weights on the last readings while gradients are there",
+    refuted_by="a schedule that is meant to have ended",
+    also=("loss",),
+)
+def at_zero(context: Context) -> Iterator[Finding]:
+    """Gradients, and no steps."""
+    table = context.table
+    ratio, grads = typical_ratio(table), table.get("gradients", "model", "grad_norm")
+    if ratio is None or grads is None or len(ratio.finite) < READINGS:
+        return
+    still = ratio.values < STILL
+    stretch = last_stretch(ratio.steps, still, gap=0)
+    least = max(4, len(still) // 20)
+    if stretch is None or not still[-least:].all() or not grads.end > 0:
+        return
+    alive = [s for s in table.at("gradients", "grad_norm") if table.is_matrix(s.site)]
+    if not grads.end > 0.02 * grads.start or np.mean([s.end == 0 for s in alive] or [False]) > 0.3:
+        return  # nothing is left to learn, or units are dead
+    yield Finding(
+        "warning",
+        "",
+        f"No step has moved the weights since step {stretch.since}: the learning rate is zero.",
+        why=f"The gradient is {grads.end:.2g} (at the start {grads.start:.2g}), so that there is something to learn, "
+        f"but "
+        "the updates are nothing.",
+        advice="Look at the schedule: its number of steps may be that of epochs, or of another run. Give it the steps "
+        "of "
+        "this one.",
+        evidence=(ratio.evidence(change=True), grads.evidence(change=True)),
+        since=stretch.since,
+        until=stretch.until,
+        confidence=0.95,
+        remedy=Remedy("constant_rate", 1.0),
+    )
+
+
+def always_clipped(table: Measurements) -> tuple[Series, float] | None:
+    """The gradient norm of a ``table`` and its level, where it is the same on nearly every reading."""
+    whole = table.get("gradients", "model", "grad_norm")
+    if whole is None or len(whole.finite) < READINGS or len(whole.finite) < len(whole.values):
+        return None
+    level = float(np.median(whole.values))
+    if not level > 0 or (np.abs(whole.values / level - 1) < SAME).mean() < 0.9:
+        return None
+    inputs = table.at("inputs", "mark")
+    if inputs and all(np.ptp(s.finite) == 0 for s in inputs if len(s.finite)):
+        return None  # one batch on every step has gradients that hardly change
+    return whole, level
+
+
+RULES = (too_high, too_low, at_zero)

@@ -1,0 +1,194 @@
+"""The runs of some folders as they stand: looked at again and again, each answer made once however many ask for it."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from netvitals._help import hint
+from netvitals.findings import Findings, diagnose
+from netvitals.report.forecast_panel import forecast_panel
+from netvitals.report.live.remote import Mirror
+from netvitals.report.live.series import RunNumbers
+from netvitals.runs import open_run, status_of
+from netvitals.runs.following import file_state
+
+RUN_FILE = "run.sqlite"
+OPEN = 24  # runs whose numbers are kept in memory
+SHARE = 0.2  # of the time may go into diagnoses of one run that goes on
+
+
+def runs_below(folder: str | os.PathLike[str]) -> list[str]:
+    """Names of the runs below ``folder``, the latest first; a run's own folder counts as one run named ``.``.
+
+    A link that leads out of the folder is no run of it.
+    """
+    root = Path(folder)
+    if not root.exists():
+        raise FileNotFoundError(f"there is no folder {str(root)!r} to look for runs in {hint('no-run')}")
+    home = root.resolve()
+    found = []
+    for place, _, files in os.walk(root):
+        file = Path(place) / RUN_FILE
+        if RUN_FILE in files and file.resolve().is_relative_to(home):
+            try:
+                found.append((file.stat().st_mtime, str(file.parent.relative_to(root))))
+            except OSError:
+                continue  # a link to nothing, or removed just now
+    return [name for _, name in sorted(found, key=lambda pair: (-pair[0], pair[1]))]
+
+
+def shown_name(name: str) -> str:
+    """A name as text can hold it: bytes that are no text are written out."""
+    return name.encode("utf-8", "backslashreplace").decode()
+
+
+class OpenRun:
+    """One run: its numbers, its findings, and the answers made of them so far."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.lock = threading.RLock()
+        self.numbers = RunNumbers(path)
+        self._answers: dict[Any, Any] = {}
+        self._found: Findings | None = None
+        self._judged = -1
+        self._took = self._when = 0.0
+
+    def refresh(self) -> None:
+        """Take in what is new."""
+        if self.numbers.refresh():
+            self._answers.clear()
+
+    @property
+    def findings(self) -> Findings:
+        """What the rules say now; a run that goes on is judged anew as often as that may cost."""
+        commits = self.numbers.summary.commits
+        waits = self.numbers.status == "running" and time.monotonic() - self._when < self._took / SHARE
+        if self._found is None or (commits != self._judged and not waits):
+            began = time.monotonic()
+            self._found, self._judged = diagnose(self.numbers.table), commits
+            self._when = time.monotonic()
+            self._took = self._when - began
+        return self._found
+
+    def answer(self, key: Any, make: Callable[[], Any]) -> Any:
+        """What was answered to ``key`` since the last change, or what ``make`` says."""
+        if key not in self._answers:
+            self._answers[key] = make()
+        return self._answers[key]
+
+
+class Shelf:
+    """Runs below one or several folders."""
+
+    def __init__(self, folders: Iterable[str | os.PathLike[str]]) -> None:
+        folders = list(folders)
+        self._mirrors = {str(f): Mirror(str(f)) for f in folders if "://" in str(f)}
+        given = [self._mirrors[str(f)].folder if str(f) in self._mirrors else Path(f) for f in folders]
+        self.roots = [f.resolve() for f in given]
+        self._open: OrderedDict[str, OpenRun] = OrderedDict()
+        self._rows: dict[str, tuple[Any, dict[str, Any]]] = {}
+        self._lock = threading.Lock()
+        self.judged = 0  # so many verdicts have come
+        self._verdicts: dict[
+            str, tuple[int, dict[str, Any] | None]
+        ] = {}  # commits judged; gravest finding, forecast in force
+        self.names()  # a wrong folder is said now, not at the first request
+
+    def names(self) -> dict[str, Path]:
+        """The runs that are there now, by the name under which they are shown."""
+        found: dict[str, Path] = {}
+        for mirror in self._mirrors.values():
+            mirror.sync()
+        for i, root in enumerate(self.roots):
+            for name in runs_below(root):
+                shown = shown_name(name)
+                found.setdefault(shown if i == 0 else f"{root.name}/{shown}", root / name)
+        return found
+
+    def run(self, name: str) -> OpenRun:
+        """A run by its name, with everything that it holds now; a ``LookupError`` where there is none."""
+        path = self.names().get(name)  # also keeps a request inside the folders
+        if path is None:
+            raise LookupError(f"There is no run {name} here.")
+        with self._lock:
+            known = self._open.pop(name, None)
+            known = self._open[name] = OpenRun(path) if known is None or known.path != path else known
+            while len(self._open) > OPEN:
+                self._open.popitem(last=False)
+        with known.lock:
+            known.refresh()
+        return known
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The list of runs, out of their summaries: readings are touched only of runs that are open already."""
+        return [self._row(name, path) for name, path in self.names().items()]
+
+    def judge(self) -> None:
+        """Judge one run whose gravest finding is not known yet, or is out of date; the list shows it from then on."""
+        for row in self.rows():
+            name = row["name"]
+            if "damage" in row or self._verdicts.get(name, (-1, None))[0] == row["commits"]:
+                continue
+            try:
+                run = self.run(name)
+                with run.lock:
+                    grave, stated = next(iter(run.findings), None), forecast_panel(run.numbers.table)
+            except Exception:  # it is said where the run is opened
+                grave = stated = None
+            shown = None if grave is None else {"severity": grave.severity, "what": grave.what}
+            ahead = None if stated is None or stated["ahead"] is None else stated["ahead"]
+            self._verdicts[name] = (row["commits"], {"finding": shown, "ahead": ahead})
+            self.judged += 1
+            return
+
+    def state(self) -> dict[str, Any]:
+        """What tells that a run has changed, by name; cheap."""
+        return {name: file_state(path / RUN_FILE) for name, path in self.names().items()}
+
+    def _row(self, name: str, path: Path) -> dict[str, Any]:
+        try:
+            run = open_run(path)
+            summary = run.summary
+            known = self._rows.get(name)
+            judged = self._verdicts.get(name, (0, None))[1] or {"finding": None, "ahead": None}
+            fresh = {"status": status_of(summary), **judged}
+            if known is not None and known[0] == (str(path), summary.commits):
+                return known[1] | fresh
+            row = self._summarised(name, run, summary) | fresh
+        except Exception as error:  # whatever a file holds, the others are shown
+            return {"name": name, "damage": shown_name(str(error))}
+        self._rows[name] = ((str(path), summary.commits), row)
+        return row
+
+    def _summarised(self, name: str, run: Any, summary: Any) -> dict[str, Any]:
+        meta = run.meta
+        began, ended = str(meta.get("started", "")), str(meta.get("ended", ""))
+        return {
+            "name": name,
+            "commits": summary.commits,
+            "model": shown_name(str(summary.shown.get("model", ""))),
+            "last": summary.last_step,
+            "readings": summary.readings,
+            "began": began,
+            "seconds": _seconds(began, ended, float(summary.shown.get("heartbeat", 0.0))),
+            "loss": summary.shown.get("loss"),
+            "lr": summary.shown.get("lr"),
+            "tags": [str(t) for t in meta.get("tags") or ()],
+        }
+
+
+def _seconds(began: str, ended: str, heartbeat: float) -> float | None:
+    from datetime import datetime
+
+    try:
+        start = datetime.fromisoformat(began).timestamp()
+        return max(0.0, (datetime.fromisoformat(ended).timestamp() if ended else heartbeat) - start)
+    except ValueError:
+        return None

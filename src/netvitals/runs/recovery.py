@@ -1,0 +1,236 @@
+"""Recover: everything in a damaged run that is still what was written, as a new run."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from netvitals._help import hint
+from netvitals.capture import ArrayMeasurement
+from netvitals.runs.checked import Batch
+from netvitals.runs.checksum import Summary, seal, unpack
+from netvitals.runs.database import RunDatabase
+from netvitals.runs.store import OLD, lay_out, layout_of, run_file
+from netvitals.runs.write_queue import Columns, Key, Pending, as_json
+
+PAGE = 4096  # bytes, SQLite's default
+NEAR = 100_000  # rows looked for one by one where a table cannot be walked
+
+COLUMNS = {
+    "meta": ("key", "crc", "value"),
+    "series": ("id", "crc", "vital", "site", "metric"),
+    "batch": ("id", "crc", "segment", "data"),
+    "array": ("id", "head", "crc", "segment", "step", "series", "dtype", "shape", "data"),
+    "finding": ("id", "crc", "record"),
+    "forecast": ("id", "crc", "segment", "record"),
+    "summary": ("id", "crc", "record"),
+}
+
+
+@dataclass
+class Recovered:
+    """What of a run is intact, and how much was written of what is not.
+
+    Returned by :func:`recover`.
+
+    Attributes:
+        summary: what the run's summary row says there was; None where that row is damaged.
+        meta: intact metadata, as JSON by key.
+        series: (vital, site, metric) by number.
+        batches: readings whose seal holds.
+        arrays: (segment, step, series, value) of intact arrays.
+        findings: intact findings, as JSON.
+        forecasts: (segment, JSON) of intact forecasts.
+        path: the new run, where one was written.
+    """
+
+    summary: Summary | None = None
+    meta: dict[str, str] = field(default_factory=dict)
+    series: dict[int, Key] = field(default_factory=dict)
+    batches: list[Batch] = field(default_factory=list)
+    arrays: list[tuple[int, int, int, np.ndarray]] = field(default_factory=list)
+    findings: list[str] = field(default_factory=list)
+    forecasts: list[tuple[int, str]] = field(default_factory=list)
+    path: Path | None = None
+
+    @property
+    def readings(self) -> int:
+        return sum(len(batch.steps) for batch in self.batches)
+
+    def __str__(self) -> str:
+        last = max((int(b.steps.max()) for b in self.batches if len(b.steps)), default=None)
+        parts = [
+            (self.readings, "readings", self.summary and self.summary.readings),
+            (len(self.arrays), "arrays", self.summary and self.summary.arrays),
+            (len(self.meta), "notes", self.summary and self.summary.metas),
+        ]
+        words = ", ".join(f"{n} of {of} {what}" if of is not None else f"{n} {what}" for n, what, of in parts)
+        return f"Intact: {words}" + ("" if last is None else f", up to step {last}")
+
+
+def survey(file: Path) -> str:
+    """One sentence about what of a damaged run can be rescued, and how."""
+    try:
+        found = _find(file)
+    except Exception as error:
+        return f"Nothing of it can be rescued ({error})."
+    return f"{found}; netvitals recover {file} writes that to a new run."
+
+
+def recover(path: str | os.PathLike[str], out: str | os.PathLike[str] | None = None) -> Recovered:
+    """Write all that is intact of a damaged run to a new one; the damaged file is not touched.
+
+    Args:
+        path: the run, its folder or file.
+        out: where to; by default beside it, with ``-recovered`` in its name. A place that is taken is refused.
+
+    Returns:
+        What was found, with the ``path`` of the new run. Its metadata say under ``recovered`` what was lost.
+
+    >>> import tempfile
+    >>> from netvitals.capture import Reading
+    >>> from netvitals.runs import RunWriter, open_run
+    >>> folder = tempfile.mkdtemp()
+    >>> with RunWriter(folder + "/first") as writer:
+    ...     writer.write([Reading(0, "loss", "", "loss", 2.5)])
+    >>> found = recover(folder + "/first", folder + "/rescued")
+    >>> found.readings, open_run(found.path).steps
+    (1, [0])
+    """
+    file = run_file(path)
+    if not file.is_file():
+        raise FileNotFoundError(f"there is no file {file} to recover {hint('no-run')}")
+    found = _find(file)
+    ledger = RunDatabase(out if out is not None else _beside(file), "refuse")
+    try:
+        for batch in found.batches:
+            ledger.summary.segment = batch.segment
+            keys = [found.series.get(n, ("lost", f"series {n}", "name")) for n in batch.series.tolist()]
+            ledger.commit(Pending(columns=[Columns(batch.steps, keys, batch.values)]))
+        for segment, step, number, value in found.arrays:
+            ledger.summary.segment = segment
+            key = found.series.get(number, ("lost", f"series {number}", "name"))
+            ledger.commit(Pending(arrays=[ArrayMeasurement(step, *key, value)]))
+        for segment, record in found.forecasts:
+            ledger.summary.segment = segment
+            ledger.commit(Pending(forecasts=[record]))
+        notes = {"status": as_json("unknown"), **found.meta, "recovered": as_json(str(found))}
+        ledger.commit(Pending(notes=notes, findings=found.findings))
+    finally:
+        ledger.close()
+    found.path = ledger.path
+    return found
+
+
+def _beside(file: Path) -> Path:
+    folder = file.parent if file.name == "run.sqlite" else file
+    return folder.with_name(f"{folder.stem}-recovered{folder.suffix}")
+
+
+def _find(file: Path) -> Recovered:
+    with tempfile.TemporaryDirectory(prefix="netvitals-") as folder:  # SQLite may write to what it recovers
+        copy = Path(folder) / "run.sqlite"
+        shutil.copyfile(file, copy)
+        wal = file.with_name(f"{file.name}-wal")
+        if wal.is_file():
+            shutil.copyfile(wal, copy.with_name("run.sqlite-wal"))
+        found = _read(copy)
+        if not found.readings and not found.meta:  # the first page has the names of all tables
+            _graft(copy, Path(folder) / "blank.sqlite")
+            found = _read(copy)
+    if not (found.readings or found.meta or found.arrays):
+        raise ValueError("no row of it is what a netvitals run holds")
+    return found
+
+
+def _graft(copy: Path, blank: Path) -> None:
+    """Give the file the first page of an empty run: tables begin on the same pages in all of them."""
+    with contextlib.closing(sqlite3.connect(blank, isolation_level=None)) as connection:
+        lay_out(connection)
+    page = bytearray(blank.read_bytes()[:PAGE])
+    page[28:32] = (copy.stat().st_size // PAGE).to_bytes(4, "big")  # pages in the file
+    with open(copy, "r+b") as target:
+        target.write(page)
+    with contextlib.suppress(FileNotFoundError):
+        copy.with_name("run.sqlite-wal").unlink()
+
+
+def _read(copy: Path) -> Recovered:
+    found = Recovered()
+    with contextlib.closing(sqlite3.connect(copy, isolation_level=None)) as run:
+        run.text_factory = lambda data: data.decode("utf-8", "replace")
+        try:
+            if layout_of(run) == OLD:
+                raise ValueError("it has the old layout without checksums, so nothing tells what is intact")
+        except sqlite3.Error:
+            return found
+        for _, crc, record in _rows(run, "summary"):
+            with contextlib.suppress(ValueError, TypeError):
+                found.summary = Summary.from_row(crc, record)
+        for key, crc, value in _rows(run, "meta"):
+            if _intact(crc, key, value):
+                found.meta[key] = value
+        for number, crc, *names in _rows(run, "series"):
+            if _intact(crc, number, *names):
+                found.series[number] = (names[0], names[1], names[2])
+        for number, crc, segment, data in _rows(run, "batch"):
+            if _intact(crc, number, segment, data):
+                found.batches.append(Batch(segment, *unpack(data)))
+        for number, head, crc, segment, step, series, dtype, shape, data in _rows(run, "array"):
+            if _intact(head, number, segment, step, series, dtype, shape) and _intact(crc, data):
+                value = np.frombuffer(data, dtype).reshape(json.loads(shape)).copy()
+                found.arrays.append((segment, step, series, value))
+        for number, crc, record in _rows(run, "finding"):
+            if _intact(crc, number, record):
+                found.findings.append(record)
+        if found.summary is None or found.summary.forecasts:
+            for number, crc, segment, record in _rows(run, "forecast"):
+                if _intact(crc, number, segment, record):
+                    found.forecasts.append((segment, record))
+    return found
+
+
+def _intact(crc: Any, *fields: Any) -> bool:
+    return isinstance(crc, int) and crc == seal(*fields)
+
+
+def _rows(run: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
+    """Rows from the front as far as it goes, then from the back, then one by one in between."""
+    columns = COLUMNS[table]
+    select = f"SELECT {', '.join(columns)} FROM {table}"
+    seen: set[Any] = set()
+    broken = False
+    for order in ("ASC", "DESC"):
+        try:
+            for row in run.execute(f"{select} ORDER BY {columns[0]} {order}"):
+                if row[0] in seen:
+                    break
+                seen.add(row[0])
+                yield row
+            else:
+                if not broken:
+                    return
+        except sqlite3.Error:
+            broken = True
+    if columns[0] != "id":
+        return
+    numbers = sorted(n for n in seen if isinstance(n, int))
+    gaps = [(a, b) for a, b in zip([0, *numbers], [*numbers, (numbers[-1] if numbers else 0) + 1000]) if b - a > 1]
+    for first, last in gaps:
+        for number in range(first + 1, min(last, first + NEAR)):
+            try:
+                row = run.execute(f"{select} WHERE id = ?", (number,)).fetchone()
+            except sqlite3.Error:
+                continue
+            if row is not None and row[0] not in seen:
+                yield row

@@ -1,1 +1,0 @@
-"""Looks that only a forecast needs: the plateau's."""

@@ -1,0 +1,163 @@
+"""What a watch does on a measured step: arm the observers, take in what they saw, hand it on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+
+from netvitals.capture import (
+    Buffer,
+    Observers,
+    OptimizerHooks,
+    Recorder,
+    Schedule,
+    detached_context,
+    parameter_view,
+    task_of,
+    warn,
+)
+from netvitals.capture import probe as observe_with
+from netvitals.watching import registry as open_watches
+from netvitals.watching.description import note_places
+from netvitals.watching.eager_replay import EagerReplay
+from netvitals.watching.live_forecasts import LiveForecasts
+from netvitals.watching.live_log import LiveLog
+from netvitals.watching.micro_batches import MicroBatches
+from netvitals.watching.ranks import Ranks
+from netvitals.watching.shared_steps import SharedSteps
+from netvitals.watching.state import WatchState
+
+if TYPE_CHECKING:
+    from netvitals.runs import RunWriter
+
+
+class MeasuredSteps(WatchState):
+    """The part of a watch that measures."""
+
+    _model: nn.Module
+    _bare: nn.Module  # without wrappers
+    _initial: Mapping[str, Tensor]
+    _probe: tuple[Any, Any, Any] | None
+    _schedule: Schedule
+    _observer: Observers
+    _hooks: OptimizerHooks
+    _buffer: Buffer
+    _batches: MicroBatches
+    _ranks: Ranks | None
+    _shared: SharedSteps | None
+    _twin: EagerReplay | None
+    _writer: RunWriter | None
+    _recorder: Recorder | None
+    _log: LiveLog | None
+    _forecasts: LiveForecasts | None
+    _observations: int
+    _noted: int
+    _missed: bool
+    _late: bool
+    _probe_failed: bool
+
+    @property
+    def _step(self) -> int:
+        return self._between.step
+
+    @_step.setter
+    def _step(self, value: int) -> None:
+        self._between.step = value
+
+    def _begin(self, first: bool = False) -> None:
+        recorder = Recorder(self._step)
+        self._schedule.select(self._observations, self._step)
+        self._observations += 1
+        try:
+            if self._shared is not None:
+                self._shared.arm(recorder)
+            if self._twin is not None:
+                self._twin.arm(self._observer.notes)
+            elif self._probe is None:
+                if self._shared is None or self._shared.looks:
+                    self._observer.arm(recorder)
+            elif not self._probe_failed:
+                task = task_of(self._model, self._probe[2], self._probe[:2])
+                held = observe_with(self._observer.whole, recorder, task, mode="train", parameters=False)
+                if held is not None:
+                    recorder.vital = "loss"
+                    recorder.write("model", ("held",), held.reshape(1))
+            if self._schedule.wants("parameters"):
+                self._hooks.arm(open_watches.weak_method(self._moved), keep=self._schedule.reads_steps)
+            if self._twin is not None:
+                self._hooks.attend()
+                self._hooks.about_to_step = partial(self._twin.look, self._observer, recorder)
+        except Exception as error:
+            self._disarm()
+            if first:
+                raise  # nothing has been trained yet: better to know now
+            self._probe_failed = True
+            warn(
+                f"the look at step {self._step} failed, activations are not looked at any more: "
+                f"{type(error).__name__}: {error}",
+                "look-failed",
+            )
+        self._recorder = recorder
+
+    def _moved(self, grads: Mapping[str, Tensor], before: Mapping[str, Tensor]) -> None:
+        if self._recorder is None:
+            return
+        try:
+            with detached_context():
+                modules = self._observer.modules if self._bare is self._model else {}
+                modules = modules or dict(self._bare.named_modules())
+                pieces = {} if self._ranks is None else self._ranks.pieces
+                known = self._observer.anatomy
+                skipped = self._recorder.skipped
+                view = parameter_view(modules, self._initial, grads, before, known, pieces, skipped)
+                self._schedule.show("parameters", self._recorder, view)
+        except Exception as error:
+            warn(f"looking at the parameters failed: {type(error).__name__}: {error}", "look-failed")
+
+    def _finish(self) -> None:
+        recorder = self._recorder
+        assert recorder is not None
+        self._hooks.settle()
+        seen, stripped = self._observer.observed, self._observer.whole.stripped
+        self._disarm()
+        looks = self._probe is None and self._twin is None and (self._shared is None or self._shared.looks)
+        expected = looks and not self._late and "model" not in self._observer.skipped
+        if stripped and not seen:
+            self._observer.notes[f"step {recorder.step}"] = "the model was scripted just before: not looked at"
+        elif expected and not seen and not self._missed:
+            self._missed = True
+            warn(
+                f"step {recorder.step} was to be measured, but the watched model was not called with autograd on; "
+                "watch the module that the loop calls",
+                "model-not-called",
+            )
+        try:
+            (self._shared or self._buffer).observe(recorder)
+        except Exception as error:
+            warn(f"the readings of step {recorder.step} are lost: {type(error).__name__}: {error}", "look-failed")
+        self._observer.notes.update(recorder.skipped)
+        if left_out := self._batches.left_out:
+            why = "the optimizer was not called: a GradScaler does this where gradients are not finite"
+            self._observer.notes["optimizer steps"] = f"{left_out} left out; {why}"
+        note_places(self)
+        if self._forecasts is not None:
+            self._forecasts.lookahead(recorder.step)
+
+    def _send(self) -> None:
+        if self._shared is not None:
+            self._shared.exchange()
+        if self._log is not None:
+            try:
+                self._log.send()
+            except Exception as error:  # of ours: those of a tracker are caught where they arise
+                warn(f"what was measured could not be sent: {type(error).__name__}: {error}", "tracker-failed")
+
+    def _disarm(self) -> None:
+        self._observer.disarm()
+        self._hooks.disarm()
+        if self._twin is not None:
+            self._twin.disarm()
+        self._recorder = None
