@@ -1,7 +1,7 @@
 """Whether curvature's numbers mean what they say: z-scores of its error bars, its stated cost, what streaming adds.
 
-Run by ``bench/curvature/run.py errors cost stream``. A z-score is (estimate − exact) / standard error; over seeds it should
-have mean 0 and spread 1.
+Run by ``bench/curvature/run.py errors cost stream``. A z-score is (estimate − exact) / standard error; over seeds it
+should have mean 0 and spread 1.
 """
 
 from __future__ import annotations

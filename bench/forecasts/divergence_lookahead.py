@@ -24,9 +24,9 @@ from corpus import FRESH, SEEN, TEST, TUNING, Trial, optimizer_of, scheduler_of,
 from families_1 import drawn
 from families_5 import NEW_FAMILIES, NEW_TASKS
 from families_5 import ROWS as NEW_ROWS
+from run import NOTHING, _plain, judge_danger
 
 import netvitals as nv
-from run import NOTHING, _plain, judge_danger
 from netvitals.forecasts import Lookahead
 
 RESULTS = Path(__file__).parents[1] / "results" / "divergence_lookahead.json"
@@ -54,13 +54,13 @@ def trained(trial: Trial, task: Any, opt: Any, sched: Any, seen: Any, recent: de
     return losses
 
 
-def watched(trial: Trial, look ahead: bool) -> dict[str, Any]:
+def watched(trial: Trial, look: bool) -> dict[str, Any]:
     """One run under watch: its losses, when it was lost, and when it was called."""
     net, x, y, loss_fn = trial.build()
     opt = optimizer_of(trial, net)
     sched = scheduler_of(trial, opt)
     recent: deque[Any] = deque(maxlen=BATCHES if trial.batch else 1)
-    plan = Lookahead(batches=recent, loss_fn=lambda out, target: loss_fn(out, target)) if look ahead else False
+    plan = Lookahead(batches=recent, loss_fn=lambda out, target: loss_fn(out, target)) if look else False
     with nv.watch(
         net, opt, every=EVERY, vitals=["optimizer"], scheduler=sched, total_steps=trial.steps, lookahead=plan
     ) as seen:
@@ -101,7 +101,7 @@ def scored(half: str) -> dict[str, Any]:
         counts["cost"][trial.name] = tried["cost"]
         counts["runs"][trial.name] = [tried["lost"], tried["calls"], plain["calls"], tried["dates"]]
         print(
-            f"{trial.name:55s} lost {tried['lost']:>5} looked ahead {tried['calls']} (back {tried['withdrawn']}) losses "
+            f"{trial.name:55s} lost {tried['lost']:>5} ahead {tried['calls']} (back {tried['withdrawn']}) losses "
             f"{plain['calls']} cost {tried['cost']:.2f}, {time.process_time() - begun:.1f} s",
             flush=True,
         )

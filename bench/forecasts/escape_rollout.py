@@ -1,6 +1,7 @@
 """How well one look tells the end of a plateau: ``saddle.escape_rollout`` against training on fresh batches.
 
-``python bench/forecasts/escape_rollout.py tuning`` has the families that its spread was set on, ``python bench/forecasts/escape_rollout.py test``
+``python bench/forecasts/escape_rollout.py tuning`` has the families that its spread was set on, ``python
+bench/forecasts/escape_rollout.py test``
 others; with a further word, only those whose name has it. A line a family: when the loss on a fixed batch had fallen by
 a twentieth, ln(time told / time left) at the start and at a quarter, half and three quarters of the way, how many 80 %
 intervals held, and why it was silent.

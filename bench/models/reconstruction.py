@@ -1,6 +1,7 @@
 """The transition grid of the reconstruction problem as one tensor program, against loops over stiffness and seeds.
 
-    python bench/models/reconstruction.py [--threads 2] [--size 64] [--seeds 20] [--iterations 200] [--sample 8] [--rounds 3]
+    python bench/models/reconstruction.py [--threads 2] [--size 64] [--seeds 20] [--iterations 200] [--sample 8]
+    [--rounds 3]
 
 The grid is 14 stiffness values × 20 seeds, Adam, Sobel kernel, 64 × 64 pixels, 200 iterations, in double precision. Two
 loops are timed beside it, in turn: torch as one writes it first (conv2d, autograd, torch.optim.Adam, clamp), and this

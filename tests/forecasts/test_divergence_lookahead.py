@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import netvitals as nv
-from netvitals.forecasts import LookaheadRun, Lookahead
+from netvitals.forecasts import Lookahead, LookaheadRun
 from netvitals.forecasts.divergence import Danger
 from netvitals.forecasts.divergence_lookahead import (
     BELIEVED,
@@ -18,8 +18,8 @@ from netvitals.forecasts.divergence_lookahead import (
     CLIMB,
     DOUBTED,
     GRACE,
-    ORDERS,
     LOOKAHEAD_SPREAD,
+    ORDERS,
     RISES,
     SHARE,
     DivergenceLookahead,
@@ -42,7 +42,7 @@ def after(losses, **given):
     return lookahead
 
 
-def look-ahead(step, lost=None, steps=STEPS, climb=0.0, orders=2):
+def lookahead_run(step, lost=None, steps=STEPS, climb=0.0, orders=2):
     """As it would come: one order where it is not lost."""
     lost_at = (None,) if lost is None else (lost,) * orders
     losses = tuple((1.0,) * (steps if at is None else at - step) for at in lost_at)
@@ -76,7 +76,7 @@ def test_rates_beyond_all_that_is_known_are_lookahead():
 
 
 def test_a_rehearsal_is_believed_for_some_steps_and_for_fewer_where_its_loss_climbed():
-    for found, believed in ((look-ahead(201), BELIEVED), (look-ahead(201, climb=0.3), DOUBTED)):
+    for found, believed in ((lookahead_run(201), BELIEVED), (lookahead_run(201, climb=0.3), DOUBTED)):
         lookahead = after(CLIMBING)
         assert lookahead.take(200, lookahead.due(200, STEADY), found) is None
         assert lookahead.due(199 + believed, STEADY) == "" != lookahead.due(200 + believed, STEADY)
@@ -95,15 +95,15 @@ def test_rehearsals_take_at_most_their_share():
 
 def test_a_copy_that_is_lost_is_a_call_with_its_date_and_a_later_one_takes_it_back():
     lookahead = after(CLIMBING)
-    said = lookahead.take(200, "the loss climbs", look-ahead(201, lost=260))
+    said = lookahead.take(200, "the loss climbs", lookahead_run(201, lost=260))
     assert said.value == 260 and said.made_at == 200 and said.method == "look-ahead" and said.quantity == "loss/lost"
     assert math.log((said.interval80[1] - 200) / 60) == pytest.approx(1.282 * LOOKAHEAD_SPREAD)
     assert said.conditions["looked ahead"] == "lost at step 260" and said.conditions["because"] == "the loss climbs"
     assert lookahead.spent == 2 * 59 and lookahead.lookaheads == [(200, True)]
-    assert lookahead.take(240, "", look-ahead(241, lost=262)) is None  # it stands
-    again = lookahead.take(250, "", look-ahead(251, lost=340))
+    assert lookahead.take(240, "", lookahead_run(241, lost=262)) is None  # it stands
+    again = lookahead.take(250, "", lookahead_run(251, lost=340))
     assert again.value == 340 and lookahead.called == 200  # at another date
-    back = lookahead.take(280, "", look-ahead(281, steps=90))
+    back = lookahead.take(280, "", lookahead_run(281, steps=90))
     assert not back.known and "looked ahead at step 280 and not lost within 90 steps" in back.refused
     assert lookahead.withdrawn == [280] and lookahead.called is None
 

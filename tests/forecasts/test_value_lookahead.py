@@ -128,7 +128,7 @@ def test_of_few_batches_nothing_is_told_and_the_reason_is_kept():
             f"take {ENOUGH} batches to look ahead on, and there are {ENOUGH - 1}" in seen.skipped["look-ahead values"]
         )
         given.append((x, y))
-        seen._forecasts.look_ahead(2)
+        seen._forecasts.run_lookahead(2)
     assert "look-ahead values" not in seen.skipped
     assert seen.skipped["look-ahead"] == "a copy could not be made"  # why danger is not lookahead is not forgotten
 

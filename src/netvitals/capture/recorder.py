@@ -41,7 +41,7 @@ class ArrayMeasurement:
     """The array ``value`` of ``metric`` of the vital sign ``vital`` at ``site`` on training step ``step``, for example
     a number per channel.
 
-    >>> ArrayMeasurement(step=0, vital="gates", site="1", metric="density@0.01", value=np.array([0.5, 0.25])).value.tolist()
+    >>> ArrayMeasurement(0, "gates", site="1", metric="density@0.01", value=np.array([0.5, 0.25])).value.tolist()
     [0.5, 0.25]
     """
 

@@ -76,9 +76,10 @@ class Message:
     def __add__(self, other: Message) -> Message:
         """Both together.
 
-        >>> one, two = ([PooledArrays("v", [np.array([m])], ReduceOverRanks(("mean",), n))] for m, n in ((1.0, 1), (4.0, 2)))
+        >>> mean = lambda m, n: [PooledArrays("v", [np.array([m])], ReduceOverRanks(("mean",), n))]
+        >>> one, two = mean(1.0, 1), mean(4.0, 2)
         >>> pooled(one, message_of(one, rank=0) + message_of(two, rank=1))
-        [([array([3.])], Growth(elements=3.0, channels=1))]
+        [([array([3.])], RankScale(elements=3.0, channels=1))]
         """
         if self.layout != other.layout:
             raise ValueError("ranks saw different places")

@@ -1,6 +1,7 @@
 """What the clinic measured of each rule: how often it is right, and how often its advice mended a run.
 
-The numbers are those of the clinic's test set, written by ``bench/bugs/planted.py`` into ``clinic.json`` beside this file.
+The numbers are those of the clinic's test set, written by ``bench/bugs/planted.py`` into ``clinic.json`` beside this
+file.
 """
 
 from __future__ import annotations

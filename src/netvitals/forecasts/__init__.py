@@ -1,6 +1,7 @@
 """Forecasts: dated, with odds, stored when made and scored in public when their day comes.
 
-**If unsure, use** :func:`forecast_log` on a run: what was forecast, what came of it, which methods are worth listening to.
+**If unsure, use** :func:`forecast_log` on a run: what was forecast, what came of it, which methods are worth listening
+to.
 
 * :class:`Forecast`: one number with a date, two intervals, the conditions it rests on, or the reason why there is none;
 * :class:`Forecaster`: makes them while a run trains (a watch has one), from looks and losses;

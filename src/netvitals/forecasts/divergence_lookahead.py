@@ -1,11 +1,11 @@
 """Danger that is lookahead: when a copy is to train ahead of the run, and what is said of it afterwards.
 
 A look-ahead is due on a look where something is suspicious: the loss is a tenth above its lowest by three standard
-errors, or the rule of :mod:`netvitals.forecasts.divergence` would call, or the schedule leads, within the steps that are
-lookahead, to a learning rate a fifth above all that the run has known.
+errors, or the rule of :mod:`netvitals.forecasts.divergence` would call, or the schedule leads, within the steps that
+are lookahead, to a learning rate a fifth above all that the run has known.
 
-A look-ahead in which the copy is not lost is believed for some steps, for fewer where its loss climbed in the end. Where
-it is lost in every order of the batches the run is called; a later look-ahead that is not takes the call back.
+A look-ahead in which the copy is not lost is believed for some steps, for fewer where its loss climbed in the end.
+Where it is lost in every order of the batches the run is called; a later look-ahead that is not takes the call back.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Lookahead:
         loss_fn: a function of (output, target), its name, or None where the model's output holds its loss.
         clip: the norm that the loop clips gradients to, if it does.
         budget: steps of look-aheads at most, as a share of the steps of the run; 400 are free.
-        horizon: besides, each time that the run has doubled, how far a copy trains for the sake of values on coming days,
-            as a share of the steps that have passed; twice that share of the run's steps is what it costs at most. It
+        horizon: besides, each time that the run has doubled, how far a copy trains for the sake of values on coming
+        days, as a share of the steps that have passed; twice that share of the run's steps is what it costs at most. It
             takes 16 batches or more, and is better with 32.
 
     >>> Lookahead(batches=[], loss_fn="mse").budget

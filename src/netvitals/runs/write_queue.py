@@ -100,7 +100,8 @@ class Pending:
 def storable(readings: Iterable[Measurement]) -> tuple[Columns, list[str]]:
     """Readings in columns, and a sentence for each value that had to be replaced.
 
-    >>> columns, remarks = storable([Measurement(np.int64(3), "v", "s", "m", 1), Measurement(2**63, "v", "s", "m", "x")])
+    >>> odd = [Measurement(np.int64(3), "v", "s", "m", 1), Measurement(2**63, "v", "s", "m", "x")]
+    >>> columns, remarks = storable(odd)
     >>> columns.steps.tolist(), columns.values.tolist(), len(remarks)
     ([3, 9223372036854775807], [1.0, nan], 2)
     """

@@ -67,7 +67,8 @@ class PooledTable:
     def add(
         self, recorder: Recorder, layout: Layout, tensors: Sequence[Tensor], kinds: tuple[Kind, ...], alone: str = ""
     ) -> None:
-        """``kinds`` and ``alone`` are those of :class:`~netvitals.capture.ReduceOverRanks`: how tensors are pooled over ranks."""
+        """``kinds`` and ``alone`` are those of :class:`~netvitals.capture.ReduceOverRanks`: how tensors are pooled
+        over ranks."""
         if self._writing is not recorder:
             self._writing, self._waiting = recorder, []
             recorder.later(self._leave)

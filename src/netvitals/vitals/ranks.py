@@ -69,7 +69,8 @@ class RanksVital(Vital):
             )
 
     def parameters(self, recorder: Recorder, view: ParameterView) -> None:
-        """Nothing: what it tells arrives before the optimizer steps, see :mod:`netvitals.watching.micro_batch_gradients`.
+        """Nothing: what it tells arrives before the optimizer steps, see
+        :mod:`netvitals.watching.micro_batch_gradients`.
 
         Args:
             recorder: not written to.

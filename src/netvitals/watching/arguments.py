@@ -86,7 +86,7 @@ def checked_lookahead(lookahead: Any, probe: tuple[Any, Any, Any] | None, foreca
         raise TypeError(f"lookahead must be True or a netvitals.forecasts.Lookahead, got a {type(lookahead).__name__}")
     if probe is None or probe[2] is None:
         raise ValueError(
-            f"lookahead=True trains a copy on a fixed batch, and none with a loss was given: pass probe=(x, y, loss_fn) "
+            f"lookahead=True trains a copy on a fixed batch, and none was given: pass probe=(x, y, loss_fn) "
             f"to watch, or a Lookahead with batches {hint('needs-probe')}"
         )
     return Lookahead(batches=[probe[:2]], loss_fn=probe[2])

@@ -58,7 +58,7 @@ class LiveForecasts:
         """Losses have arrived."""
         self._guarded(lambda: self.forecaster.losses(steps.tolist(), values.tolist()))
 
-    def lookahead(self, step: int) -> None:
+    def run_lookahead(self, step: int) -> None:
         """A measured step is over: train a copy ahead, if that is due. In the thread that trains."""
         if self.lookahead is not None:
             self._guarded(lambda: self._tried(step))
@@ -133,14 +133,14 @@ class LiveForecasts:
 
     def _copied(self, watch: Watch, given: Lookahead, step: int, rates: np.ndarray, **more: Any) -> LookaheadRun:
         """A look-ahead of the run as it stands."""
-        from netvitals.forecasts.lookahead import LookaheadRun, lookahead
+        from netvitals.forecasts.lookahead import LookaheadRun, look_ahead
 
         optimizers = watch._hooks.optimizers
         if len(optimizers) != 1 or watch._ranks is not None:
             what = "several ranks train it" if watch._ranks is not None else f"{len(optimizers)} optimizers move it"
             found = LookaheadRun(step=step, refused=f"{what}; a copy is trained by one alone")
         else:
-            found = lookahead(
+            found = look_ahead(
                 watch._bare,
                 given.loss_fn,
                 list(given.batches),

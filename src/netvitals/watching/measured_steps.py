@@ -144,7 +144,7 @@ class MeasuredSteps(WatchState):
             self._observer.notes["optimizer steps"] = f"{left_out} left out; {why}"
         note_places(self)
         if self._forecasts is not None:
-            self._forecasts.lookahead(recorder.step)
+            self._forecasts.run_lookahead(recorder.step)
 
     def _send(self) -> None:
         if self._shared is not None:

@@ -34,7 +34,8 @@ from netvitals.saddle.rollout.looks import PlateauState, factors_of, look, sampl
 
 NOISE = 0.3  # share of the squared gradient that may be the batch's own
 WARM = 20  # steps that Adam has taken before its second moments are believed
-# on the tuning families of bench/forecasts/escape_rollout.py: standard deviation of ln(time left) beside the batch's, what a standard
+# on the tuning families of bench/forecasts/escape_rollout.py: standard deviation of ln(time left) beside the batch's,
+# what a standard
 # error from sixteen parts is short of, and the share of rν by which the time is longer on other examples
 LOOKAHEAD_SPREAD, WIDER, FITS = 0.04, 1.15, 0.25
 ADAM_SPREAD, ADAM_WIDER = 0.05, 0.45  # of Adam, which divides half of the batch's own out
