@@ -74,7 +74,7 @@ else:
 """
 PRELOAD = (
     "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor.parallel",
-    "netvitals.watching.watch", "netvitals.vitals", "netvitals.forecasts", "netvitals.findings",
+    "netvitals.watching.api", "netvitals.vitals", "netvitals.forecasts", "netvitals.findings",
 )  # fmt: skip
 
 

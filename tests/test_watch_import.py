@@ -46,7 +46,7 @@ def test_what_watches_loads_no_heavy_library():
 
 def test_watch_is_the_function_however_it_is_imported():
     import netvitals.checkups
-    import netvitals.watching.watch
+    import netvitals.watching.api
 
     assert netvitals.watch.__name__ == "watch" and netvitals.checkup.__name__ == "checkup"
     assert netvitals.open_run is netvitals.findings.open_run

@@ -157,7 +157,7 @@ def _watched(net: nn.Module, optimizer: Any, every: int, world: int, echo: Echo)
         ranks._exchanged = exchanged  # type: ignore[method-assign]
         return ranks
 
-    watch_module: Any = sys.modules["netvitals.watching.watch"]  # netvitals.watch itself is the function
+    watch_module: Any = sys.modules["netvitals.watching.api"]  # netvitals.watch itself is the function
     watch_module.ranks_of = ranks_of
     try:
         return nv.watch(net, optimizer, every=every)

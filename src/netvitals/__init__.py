@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from netvitals.findings import open_run as open_run
     from netvitals.forecasts import Forecast as Forecast
     from netvitals.runs import Run as Run
-    from netvitals.watching.watch import Watch as Watch
-    from netvitals.watching.watch import watch as watch
+    from netvitals.watching import Watch as Watch
+    from netvitals.watching import watch as watch
 
 _PACKAGES = (
     "activations",
@@ -57,7 +57,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "findings": ("Finding", "Findings", "open_run"),
     "forecasts": ("Forecast",),
     "runs": ("Run",),
-    "watching.watch": ("Watch", "watch"),
+    "watching": ("Watch", "watch"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 __all__ = ["__version__", *sorted(_HOME), *_PACKAGES]

@@ -22,14 +22,15 @@ from netvitals.capture import (
     Task,
     Vital,
     check_finite,
+    inputs_of,
+    likelihood_of,
+    mapped,
     observe,
     task_of,
+    tensors,
     uncompiled,
     undisturbed,
 )
-from netvitals.capture.loss import likelihood_of
-from netvitals.capture.nested import mapped, tensors
-from netvitals.capture.task import inputs_of
 
 if TYPE_CHECKING:
     from netvitals.curvature import InterlayerCurvature
@@ -224,9 +225,7 @@ def _plateau(
     model: nn.Module, loss_fn: Any, batch: Any, mode: Mode, optimizer: Any, forward: Any
 ) -> EscapeForecast | None:
     """When the loss leaves its plateau under this optimizer, or why nobody can tell from one look."""
-    from netvitals.saddle import escape_rollout
-    from netvitals.saddle.measure.forecasting import no_forecast
-    from netvitals.saddle.measure.outlook import LEAVES
+    from netvitals.saddle import LEAVES, escape_rollout, no_forecast
 
     if optimizer is None:
         return None

@@ -238,7 +238,7 @@ class Tracer(Following):
         self.tensors.append(tensor.detach() if source == "operation" else tensor)
         if id(tensor) not in self._known:
             self._kept.append(tensor)
-            self._aliases.setdefault(_storage(tensor), []).append(tensor)
+            self._aliases.setdefault(storage_of(tensor), []).append(tensor)
         self._known[id(tensor)] = index
         return index
 
@@ -247,13 +247,14 @@ class Tracer(Following):
         made = []
         written = list(tensors_in(out))
         for tensor in written:
-            for alias in self._aliases.get(_storage(tensor), ()):
+            for alias in self._aliases.get(storage_of(tensor), ()):
                 if all(alias is not t for t in written) and self.values[self._known[id(alias)]].source != "parameter":
                     made.append(self._new(alias, "operation", producer=index))
         return made
 
 
-def _storage(tensor: Tensor) -> int:
+def storage_of(tensor: Tensor) -> int:
+    """What two tensors share that share memory."""
     try:
         return int(tensor.untyped_storage()._cdata)
     except (NotImplementedError, RuntimeError):  # sparse and the like

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from netvitals.anatomy.preserve import preserved
+from netvitals.anatomy import preserved
 from netvitals.capture.engine.observer import Observer
 from netvitals.capture.engine.parameters import copies, parameter_view
 from netvitals.capture.engine.roles import DROPOUTS, uncompiled

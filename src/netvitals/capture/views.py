@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from netvitals.anatomy.anatomy import Anatomy
+from netvitals.anatomy import Anatomy
 from netvitals.capture.channels import ByChannel, Stacks, by_channel_rows, channel_view, widened
 from netvitals.capture.reduce_over_ranks import Kind, RankScale, ReduceOverRanks
 from netvitals.capture.shards import Piece
@@ -346,5 +346,5 @@ def channels_of(view: object) -> int:
     tensor = None if shown is None else getattr(view, shown)
     if not isinstance(tensor, Tensor) or not tensor.ndim:
         return 0
-    dim = getattr(view, "site").channel_dim  # noqa: B009
+    dim = view.site.channel_dim  # type: ignore[attr-defined]
     return tensor.shape[dim] if -tensor.ndim <= dim < tensor.ndim else tensor.shape[-1]

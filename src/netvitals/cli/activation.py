@@ -40,7 +40,7 @@ def describe_activation(
     """Formula values, class, gate crossings, constants and predictions of an activation."""
     from rich.console import Console
 
-    from netvitals.capture.result import plain
+    from netvitals.capture import plain
 
     facts = page(name, theta or (0.01, 0.1), mu, depth, width, beta)
     if as_json:

@@ -124,7 +124,7 @@ def made(target: str) -> tuple[Any, Any, Any]:
 
 def as_plain(found: Any) -> dict[str, Any]:
     """A checkup in plain values; numbers that JSON cannot hold are null."""
-    from netvitals.capture.result import plain
+    from netvitals.capture import plain
 
     readings = [{"vital": r.vital, "site": r.site, "metric": r.metric, "value": r.value} for r in found.readings]
     return plain(

@@ -40,7 +40,7 @@ def examine_curvature(
     as_json: Annotated[bool, typer.Option("--json", help="Print every pair of layers as JSON.")] = False,
 ) -> None:
     """Say which layers share curvature, where Gauss–Newton fails, and what an optimizer should couple."""
-    from netvitals.capture.result import plain
+    from netvitals.capture import plain
     from netvitals.cli.checkup import made
 
     if mode not in ("as_is", "train", "eval"):

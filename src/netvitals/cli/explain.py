@@ -25,7 +25,7 @@ def explain_finding(
     """Say why a finding was given: what was read, beyond which threshold, whose it is, and how often the rule is
     wrong."""
     from netvitals import findings, runs
-    from netvitals.findings.explanation import explain, rule_named
+    from netvitals.findings import explain, rule_named
 
     if not finding:
         for rule in findings.RULES:

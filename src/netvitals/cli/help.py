@@ -65,6 +65,6 @@ def page() -> str:
 
 
 def _not_seen() -> list[tuple[str, str]]:
-    from netvitals.capture.engine.roles import REASONS
+    from netvitals.capture import REASONS
 
     return [(reason, NOT_SEEN[kind]) for kind, reason in REASONS.items()]

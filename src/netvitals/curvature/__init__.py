@@ -14,8 +14,18 @@
 
 from netvitals.curvature import dag
 from netvitals.curvature.advice.answer import CurvatureReport, report
+
+# for other packages of netvitals, not public
+from netvitals.curvature.advice.answer import edge_of as edge_of
 from netvitals.curvature.advice.design import bottlenecks, dropped_blocks, recommend
 from netvitals.curvature.advice.distance import bandwidth, decay
+from netvitals.curvature.advice.heatmap import Weight as Weight
+from netvitals.curvature.advice.heatmap import drawing as drawing
+from netvitals.curvature.advice.heatmap import heatmap_svg as heatmap_svg
+from netvitals.curvature.advice.heatmap import matrix_of as matrix_of
+from netvitals.curvature.advice.heatmap import text_at as text_at
+from netvitals.curvature.engine.graph import OUT as OUT
+from netvitals.curvature.engine.graph import NodeGraph as NodeGraph
 from netvitals.curvature.engine.operator import operators
 from netvitals.curvature.matrices.diagonals import Diagonal, diagonal
 from netvitals.curvature.matrices.influence import Influence, influence
@@ -24,6 +34,8 @@ from netvitals.curvature.matrices.solving import damped_inverse
 from netvitals.curvature.measure.between_layers import between_layers
 from netvitals.curvature.measure.cost import CostPlan, plan
 from netvitals.curvature.measure.density import SpectralDensity, spectral_density
+from netvitals.curvature.measure.following import ParameterLook as ParameterLook
+from netvitals.curvature.measure.following import look_at as look_at
 from netvitals.curvature.measure.jacobians import Bend, activation_bend, node_jacobians
 from netvitals.curvature.measure.result import InterlayerCurvature
 from netvitals.curvature.measure.spectrum import Eigenvalues, top_eigenvalues

@@ -17,22 +17,41 @@ The watchers are the vital signs ``drift``, ``sparsity`` and ``spikes``; they en
 from netvitals.drift import dial, suppression
 from netvitals.drift.dial import Dial, push, set_drift
 from netvitals.drift.euler_identity import Euler, LayerLaw, euler
+
+# for other packages of netvitals, not public
+from netvitals.drift.pieces import write_drift as write_drift
+from netvitals.drift.reductions import heights as heights
+from netvitals.drift.reductions import unit_shares as unit_shares
 from netvitals.drift.signs import CovarianceSplit, GradientSigns, covariance_split, gradient_signs
+from netvitals.drift.signs import Reduction as Reduction
+from netvitals.drift.signs import check_reduction as check_reduction
+from netvitals.drift.signs import joined as joined
+from netvitals.drift.signs import row_means as row_means
+from netvitals.drift.signs import split_parts as split_parts
+from netvitals.drift.sparsity_meter import SOFT_ABSOLUTE as SOFT_ABSOLUTE
+from netvitals.drift.sparsity_meter import SOFT_RELATIVE as SOFT_RELATIVE
 from netvitals.drift.sparsity_meter import LayerFlops, SiteSparsity, SparsityReport
 from netvitals.drift.sparsity_meter import measure as sparsity
+from netvitals.drift.spike_meter import SPIKE_RMS as SPIKE_RMS
 from netvitals.drift.spike_meter import SiteSpikes, SpikeReport, amplification, intermediate_peak
 from netvitals.drift.spike_meter import measure as spikes
 from netvitals.drift.spike_meter import spikes as tensor_spikes
 from netvitals.drift.suppression import Suppression, centre_activations, centre_weights, centred, project_gradients
+from netvitals.drift.weights import DRIFT_METRICS as DRIFT_METRICS
+from netvitals.drift.weights import ROLES as ROLES
+from netvitals.drift.weights import WEIGHT_METRICS as WEIGHT_METRICS
 from netvitals.drift.weights import Role, WeightDrift, role, weight_drift
+from netvitals.drift.weights import drift_columns as drift_columns
+from netvitals.drift.weights import row_std as row_std
+from netvitals.drift.weights import weight_columns as weight_columns
 
 __all__ = [
     "CovarianceSplit",
     "Dial",
     "Euler",
-    "LayerLaw",
     "GradientSigns",
     "LayerFlops",
+    "LayerLaw",
     "Role",
     "SiteSparsity",
     "SiteSpikes",

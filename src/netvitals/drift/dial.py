@@ -30,11 +30,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from netvitals.anatomy import Anatomy, chart
-from netvitals.anatomy.kinds import layer_kind
-from netvitals.capture import LossFn, Mode, Result, in_mode, preserved, task_of, uncompiled
-from netvitals.capture.nested import main_output
-from netvitals.capture.task import Task
+from netvitals.anatomy import Anatomy, chart, layer_kind
+from netvitals.capture import LossFn, Mode, Result, Task, in_mode, main_output, preserved, task_of, uncompiled
 
 LARGEST = 1e6  # scales beyond this are not looked for
 PRECISION = 1e-6  # relative, of the scale

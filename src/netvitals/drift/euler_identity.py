@@ -33,7 +33,7 @@ from netvitals.capture import (
     skipped_lines,
     undisturbed,
 )
-from netvitals.drift.signs import Reduction, _check_reduction
+from netvitals.drift.signs import Reduction, check_reduction
 
 HOMOGENEOUS = 0.1  # root mean square of the defect over that of ⟨o, ∇ℓ⟩, at most, for the identity to hold in a layer
 SURE = 2.0  # standard errors by which a mean push must differ from zero
@@ -182,7 +182,7 @@ def euler(
     >>> euler(net, nn.functional.mse_loss, (x, x[:, :1])).defect < 1e-12
     True
     """
-    _check_reduction(reduction)
+    check_reduction(reduction)
     sums = _Sums()
     seen = observe(model, loss_fn, batch, vitals=[sums], mode=mode, seed=seed)
     if seen.loss is None:

@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from netvitals.anatomy.kinds import layer_kind
-from netvitals.capture.result import Result
+from netvitals.anatomy import layer_kind
+from netvitals.capture import Result
 
 Reduction = Literal["mean", "sum"]
 
@@ -74,7 +74,7 @@ def gradient_signs(
     >>> gradient_signs(p, p.relu(), torch.tensor([[0.5, 0.0], [0.5, -0.5]])).g_pos
     0.3333333333333333
     """
-    _check_reduction(reduction)
+    check_reduction(reduction)
     if not p.shape == a.shape == g.shape:
         raise ValueError(f"p, a and g must have one shape, got {tuple(p.shape)}, {tuple(a.shape)} and {tuple(g.shape)}")
     n = p.shape[0]
@@ -135,7 +135,7 @@ def covariance_split(module: nn.Module, x: Tensor, g: Tensor, *, reduction: Redu
     >>> print(covariance_split(layer, torch.tensor([[1.0, 1.0], [3.0, 3.0]]), torch.tensor([[0.5], [0.5]])))
     mean weight gradient +2.000e+00 = +2.000e+00 (means) +0.000e+00 (covariance)
     """
-    _check_reduction(reduction)
+    check_reduction(reduction)
     means = row_means(module, x.detach().double(), g.detach().double())
     if means is None:
         raise TypeError(f"expected a Linear or a zero-padded convolution, got {type(module).__name__}")
@@ -188,7 +188,8 @@ def joined(both: Any, g: Any, x: Any) -> tuple[Any, Any]:
     return both.mean(1), (g * x).mean(1)
 
 
-def _check_reduction(reduction: str) -> None:
+def check_reduction(reduction: str) -> None:
+    """A sentence where the way to reduce a gradient is none of those known."""
     if reduction not in ("mean", "sum"):
         raise ValueError(
             f"reduction must be 'mean' or 'sum', as the loss was reduced over the batch, got {reduction!r}"

@@ -9,26 +9,26 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from netvitals.anatomy import chart
-from netvitals.anatomy.kinds import channel_dim, layer_kind
-from netvitals.anatomy.wiring import layers_after_activation
+from netvitals.anatomy import channel_dim, chart, layer_kind, layers_after_activation
 from netvitals.capture import (
+    UNREACHED,
     ActivationView,
     LinearView,
     Mode,
     Only,
+    Progress,
     Recorder,
     Result,
     Site,
+    Task,
     Vital,
     picked,
     skipped_lines,
+    stream_over,
     undisturbed,
 )
-from netvitals.capture.streaming import UNREACHED, Progress, stream_over
-from netvitals.capture.task import Task
 from netvitals.drift.reductions import unit_shares
-from netvitals.stats.histogram import MagnitudeHistogram
+from netvitals.stats import MagnitudeHistogram
 
 SOFT_RELATIVE = 0.01  # soft sparsity counts |a| up to this share of the largest |a|
 SOFT_ABSOLUTE = 1e-3  # or up to this value

@@ -12,20 +12,22 @@ from torch import Tensor, nn
 
 from netvitals.anatomy import chart
 from netvitals.capture import (
+    UNREACHED,
     ActivationView,
     Mode,
     Only,
+    Progress,
     Recorder,
     Result,
     Site,
+    Task,
     TensorView,
     Vital,
     picked,
     skipped_lines,
+    stream_over,
     undisturbed,
 )
-from netvitals.capture.streaming import UNREACHED, Progress, stream_over
-from netvitals.capture.task import Task
 from netvitals.drift.reductions import heights
 from netvitals.drift.spike_sums import SiteSpikes, SpikeSums, coordinates_of
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from netvitals.capture import Result, Site
 from netvitals.drift.reductions import heights, is_massive
-from netvitals.stats.histogram import MagnitudeHistogram
+from netvitals.stats import MagnitudeHistogram
 
 
 @dataclass(frozen=True, kw_only=True)

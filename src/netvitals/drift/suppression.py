@@ -25,11 +25,8 @@ from torch.nn.utils import parametrize
 from torch.optim import Optimizer
 
 from netvitals.activations import QuantileReLU, TopK, ZeroMean
-from netvitals.anatomy import chart
-from netvitals.anatomy.kinds import by_output, layer_kind
-from netvitals.capture import Only, Result, picked, skipped_lines
-from netvitals.capture.selection import lets_through
-from netvitals.capture.task import inputs_of
+from netvitals.anatomy import by_output, chart, layer_kind
+from netvitals.capture import Only, Result, inputs_of, lets_through, picked, skipped_lines
 from netvitals.layers import replace_activation
 
 BY_ORDER = "taken for the readout because it is registered last: give batch= to find the readout by dataflow"

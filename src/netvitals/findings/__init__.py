@@ -1,7 +1,14 @@
 """Readings and laws turned into a diagnosis: causes with their consequences, dated, with what would refute them."""
 
 from netvitals.findings.diagnosis import RULES, Checked, Findings, activations_of, diagnose, open_run
+
+# for other packages of netvitals, not public
+from netvitals.findings.explanation import error_rate as error_rate
+from netvitals.findings.explanation import explain as explain
+from netvitals.findings.explanation import rule_named as rule_named
+from netvitals.findings.explanation import threshold_of as threshold_of
 from netvitals.findings.series import Measurements, Series, is_pooled, table
+from netvitals.findings.series import measurements_by_run as measurements_by_run
 from netvitals.findings.status import STATES, Status
 from netvitals.runs import Evidence, Finding, Remedy
 
@@ -45,10 +52,10 @@ __all__ = [
     "Evidence",
     "Finding",
     "Findings",
-    "Series",
-    "Remedy",
-    "Status",
     "Measurements",
+    "Remedy",
+    "Series",
+    "Status",
     "activations_of",
     "diagnose",
     "is_pooled",

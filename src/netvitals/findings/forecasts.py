@@ -21,7 +21,7 @@ from netvitals.findings.drift import output_push
 from netvitals.findings.rules import Context, Hit, hit, names, percent, rule, together
 from netvitals.findings.series import Measurements, Series
 from netvitals.findings.sparsity import costly_level, danger_level
-from netvitals.forecasts.forecast import Forecast
+from netvitals.forecasts import Forecast
 from netvitals.runs import Evidence, Finding
 
 MEDIAN, BACK = 9, 1.5  # losses whose median is compared with the lowest before; how near it has to come again

@@ -13,7 +13,7 @@ from netvitals.findings.series import Measurements, Series
 from netvitals.runs import Evidence, Finding, Severity
 
 if TYPE_CHECKING:
-    from netvitals.gates.forecasting import GateForecast
+    from netvitals.gates import GateForecast
 
 SPARSE = 0.10  # with fewer gates open than this, nine tenths of a layer learn nothing from a sample
 
@@ -100,7 +100,7 @@ def _outlook(table: Measurements, sigma: Series, metrics: Iterable[str], f: Any)
     """The forecast for one site at the threshold where it changes most, and in how many steps σ is halved at the
     present pace; None where σ does not shrink, the activation is not known, or at no threshold the law explains the
     present and the outcome is the same with and without the mean's own movement."""
-    from netvitals.gates.forecasting import forecast as predicted
+    from netvitals.gates import forecast as predicted
 
     mu_c, sigma_c = (table.array("preactivations", sigma.site, m) for m in ("mu", "sigma"))
     if f is None or mu_c is None or sigma_c is None or len(sigma.finite) < 5:

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from netvitals.capture import ArrayMeasurement, Measurement
-from netvitals.capture.result import plain
+from netvitals.capture import ArrayMeasurement, Measurement, plain
 from netvitals.runs import Evidence, Run
 
 WINDOW = 0.1  # "start" and "end" of a series are its first and last tenth, so that one odd step decides nothing

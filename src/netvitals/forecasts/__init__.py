@@ -10,20 +10,33 @@ to.
 * :func:`look_ahead`: will this run be lost? A copy trains ahead; :class:`Lookahead` has a watch do so.
 """
 
+from netvitals.forecasts.divergence_lookahead import ORDERS as ORDERS
+
+# for other packages of netvitals, not public
+from netvitals.forecasts.divergence_lookahead import DivergenceLookahead as DivergenceLookahead
 from netvitals.forecasts.divergence_lookahead import Lookahead
+from netvitals.forecasts.forecast import LOOKAHEAD as LOOKAHEAD
 from netvitals.forecasts.forecast import Forecast
 from netvitals.forecasts.forecaster import Forecaster
 from netvitals.forecasts.log import ForecastLog, forecast_log
+from netvitals.forecasts.log import scored as scored
+from netvitals.forecasts.lookahead import STEPS as STEPS
 from netvitals.forecasts.lookahead import LookaheadRun, look_ahead
 from netvitals.forecasts.scoring import MethodScore, Score, by_method, score
+from netvitals.forecasts.value_lookahead import BATCHES as BATCHES
+from netvitals.forecasts.value_lookahead import ENOUGH as ENOUGH
+from netvitals.forecasts.value_lookahead import READ as READ
+from netvitals.forecasts.value_lookahead import ValueLookahead as ValueLookahead
+from netvitals.forecasts.value_lookahead import looks_around as looks_around
+from netvitals.forecasts.value_lookahead import reader as reader
 
 __all__ = [
     "Forecast",
-    "Forecaster",
     "ForecastLog",
-    "MethodScore",
-    "LookaheadRun",
+    "Forecaster",
     "Lookahead",
+    "LookaheadRun",
+    "MethodScore",
     "Score",
     "by_method",
     "forecast_log",

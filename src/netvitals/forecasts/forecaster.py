@@ -19,7 +19,7 @@ from netvitals.forecasts.gate_paths import GatePaths, turning
 from netvitals.forecasts.plateaus import LAYOUTS, PlateauWatch
 from netvitals.forecasts.scoring import MethodScore, Score, Tally, score
 from netvitals.forecasts.series_history import LEAST, SeriesHistory, followed, short
-from netvitals.optim.schedules import RatePlan
+from netvitals.optim import RatePlan
 
 AGAIN = 1.25  # forecasts are made when the run has grown by this factor since the last ones
 FORCES = 8  # readings of a force that its error is taken over

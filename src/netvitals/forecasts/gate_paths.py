@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from netvitals.capture import StepColumns
-from netvitals.gates.relaxation import empirical, relax, turning_point
+from netvitals.gates import empirical, relax, turning_point
 
 KEPT = 64  # looks whose channels are remembered
 

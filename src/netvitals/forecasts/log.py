@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from netvitals.capture.result import Result
+from netvitals.capture import Result
 from netvitals.forecasts.divergence import QUANTITY as LOST
 from netvitals.forecasts.divergence import Danger
 from netvitals.forecasts.forecast import Forecast

@@ -20,8 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
-from netvitals.capture import LossFn, preserved, task_of
-from netvitals.capture.result import Result
+from netvitals.capture import LossFn, Result, preserved, task_of
 from netvitals.forecasts.divergence import Danger
 
 STEPS = 100  # that are looked ahead

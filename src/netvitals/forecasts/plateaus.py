@@ -17,10 +17,8 @@ from typing import Any
 from netvitals.capture import StepColumns
 from netvitals.forecasts.forecast import Forecast, refusal
 from netvitals.forecasts.series_history import KEPT, thin
-from netvitals.optim.schedules import RatePlan
-from netvitals.saddle.measure.forecasting import EscapeForecast
-from netvitals.saddle.measure.growth import measure_growth, rate_left
-from netvitals.saddle.measure.outlook import LEAVES
+from netvitals.optim import RatePlan
+from netvitals.saddle import LEAVES, EscapeForecast, measure_growth, rate_left
 
 RECENT = 1000  # losses that wait for the next look at most
 AGAIN = 1.1  # forecasts are made when the run has grown by this factor since the last ones

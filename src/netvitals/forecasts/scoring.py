@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from netvitals.capture.result import Result
+from netvitals.capture import Result
 from netvitals.forecasts.forecast import Forecast
 
 ENOUGH = 8  # scores before a method is judged on a run

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from netvitals.capture.result import Result
+from netvitals.capture import Result
 from netvitals.gates.prediction import margins, predict
 
 

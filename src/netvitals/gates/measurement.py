@@ -30,9 +30,9 @@ from netvitals.capture import (
     observe,
     picked,
     task_of,
+    tensors,
     undisturbed,
 )
-from netvitals.capture.nested import tensors
 from netvitals.gates.report import Backend, GateReport, SiteGates
 from netvitals.stats import order as _order
 

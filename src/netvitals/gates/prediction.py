@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from netvitals.capture.result import Result
+from netvitals.capture import Result
 
 
 def predict(mu: Any, sigma: Any, f: Any, theta: float = 0.01) -> Any:

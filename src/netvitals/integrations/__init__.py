@@ -3,3 +3,7 @@
 ``from netvitals.integrations.lightning import VitalsCallback``, ``….huggingface import VitalsCallback``,
 ``….trackers import send``.
 """
+
+# for other packages of netvitals, not public
+from netvitals.integrations.live import Target as Target
+from netvitals.integrations.live import target_of as target_of

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from netvitals.runs import run_file
-from netvitals.watching.watch import Watch, watch
+from netvitals.watching import Watch, watch
 
 
 def begin(model: nn.Module, optimizer: Any, step: int, options: Mapping[str, Any]) -> Watch:

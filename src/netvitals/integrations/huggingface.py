@@ -11,7 +11,7 @@ from torch import Tensor
 
 from netvitals._extras import missing
 from netvitals.integrations.callback import begin
-from netvitals.watching.watch import Watch
+from netvitals.watching import Watch
 
 try:
     from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments

@@ -12,7 +12,7 @@ from torch import nn
 
 from netvitals._extras import missing
 from netvitals.integrations.callback import begin
-from netvitals.watching.watch import Watch
+from netvitals.watching import Watch
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer

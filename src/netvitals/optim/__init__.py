@@ -23,37 +23,45 @@ from netvitals.optim.gauges import (
     relu_rescale,
 )
 
+# for other packages of netvitals, not public
+from netvitals.optim.gauges import GaugeDrift as GaugeDrift
+from netvitals.optim.gauges import gauge_energy as gauge_energy
+from netvitals.optim.gauges import orbit_position as orbit_position
+
 # momentum with orthogonalised updates
 from netvitals.optim.muon import Muon, MuonAdamW, fused_parts, muon_split
 from netvitals.optim.precondition import AdamBase, RMSBase, SignBase
+from netvitals.optim.schedules import FutureRates as FutureRates
+from netvitals.optim.schedules import RatePlan as RatePlan
+from netvitals.optim.schedules import group_settings as group_settings
 from netvitals.optim.zloss import z_loss  # or fix the logit shift by a term of the loss
 
 __all__ = [
-    "Gauges",
-    "find_gauges",
-    "orbit_change",
+    "DDC",
+    "AdamBase",
+    "DDCAdam",
+    "EpsFloor",
     "Gauge",
+    "Gauges",
+    "HomogeneityDial",
+    "MomentumSign",
+    "Muon",
+    "MuonAdamW",
+    "RMSBase",
     "Rescale",
     "Shift",
+    "SignBase",
     "ce_shift_bias",
     "ce_shift_rows",
     "chained_rescale",
     "channel_rescale",
-    "ln_scale",
-    "relu_rescale",
-    "DDCAdam",
-    "DDC",
-    "AdamBase",
-    "RMSBase",
-    "SignBase",
-    "z_loss",
-    "Muon",
-    "MuonAdamW",
+    "find_gauges",
     "fused_parts",
+    "ln_scale",
     "muon_split",
-    "EpsFloor",
-    "HomogeneityDial",
-    "MomentumSign",
+    "orbit_change",
+    "relu_rescale",
+    "z_loss",
 ]
 
 # imported from their modules now; the old names go with the next version

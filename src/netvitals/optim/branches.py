@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from netvitals.anatomy import Anatomy, Heads, Projection
-from netvitals.anatomy.ir import ParameterPart
+from netvitals.anatomy import Anatomy, Heads, ParameterPart, Projection
 from netvitals.optim.blocks import GaugeBlock
 from netvitals.optim.gauges import Gauge, Rescale
 from netvitals.optim.invariance import Invariant

@@ -14,10 +14,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from netvitals.anatomy import Anatomy, chart
-from netvitals.anatomy.wiring import Links, find_links
-from netvitals.capture import in_mode, preserved
-from netvitals.capture.nested import main_output, output_tensor
+from netvitals.anatomy import Anatomy, Links, chart, find_links
+from netvitals.capture import in_mode, main_output, output_tensor, preserved
 from netvitals.optim.blocks import GaugeBlock
 from netvitals.optim.branches import branch_gauges
 from netvitals.optim.gauges import Gauge, Rescale, ce_shift_bias, ce_shift_rows, ln_scale

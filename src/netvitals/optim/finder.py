@@ -16,9 +16,7 @@ from typing import Any
 from torch import nn
 from torch.nn import Parameter
 
-from netvitals.capture import undisturbed
-from netvitals.capture.loss import LossFn
-from netvitals.capture.result import Result, one_screen
+from netvitals.capture import LossFn, Result, one_screen, undisturbed
 from netvitals.optim.candidates import found_candidates
 from netvitals.optim.gauges import Gauge
 from netvitals.optim.invariance import Invariant, invariant_of

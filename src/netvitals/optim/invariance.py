@@ -10,10 +10,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from netvitals.capture import undisturbed
-from netvitals.capture.loss import LossFn, likelihood_of, resolve_loss
-from netvitals.capture.nested import mapped, output_tensor
-from netvitals.capture.task import Task, inputs_of, task_of
+from netvitals.capture import (
+    LossFn,
+    Task,
+    inputs_of,
+    likelihood_of,
+    mapped,
+    output_tensor,
+    resolve_loss,
+    task_of,
+    undisturbed,
+)
 from netvitals.optim.gauges import Gauge
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from netvitals.anatomy.preserve import rng_state, set_rng_state
+from netvitals.anatomy import rng_state, set_rng_state
 
 AHEAD = 2000  # scheduler steps simulated in one look at most
 MISSES = 3  # looks on which the copy was wrong, after which it is not believed any more

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.optim import Optimizer
 
-from netvitals.capture.result import Result
+from netvitals.capture import Result
 from netvitals.optim.gauges import Gauge, Shift
 
 

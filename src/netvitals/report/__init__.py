@@ -1,7 +1,14 @@
 """One self-contained HTML file: what happened in words, the loss, and a panel for every vital sign."""
 
+# for other packages of netvitals, not public
+from netvitals.report.dead_directions import history_page as history_page
+from netvitals.report.dead_directions import readout_page as readout_page
+from netvitals.report.dead_directions import saved as saved
+from netvitals.report.live import create_app as create_app
 from netvitals.report.notebook import figure
 from netvitals.report.page import render, write
 from netvitals.report.plot import Plot, Series
+from netvitals.report.terminal import RunPanel as RunPanel
+from netvitals.report.terminal import body as body
 
 __all__ = ["Plot", "Series", "figure", "render", "write"]

@@ -8,10 +8,8 @@ from typing import Any
 import networkx as nx
 import numpy as np
 
-from netvitals.capture.result import plain
-from netvitals.curvature import InterlayerCurvature
-from netvitals.curvature.advice.heatmap import Weight, drawing, heatmap_svg, matrix_of, text_at
-from netvitals.curvature.engine.graph import OUT, NodeGraph
+from netvitals.capture import plain
+from netvitals.curvature import OUT, InterlayerCurvature, NodeGraph, Weight, drawing, heatmap_svg, matrix_of, text_at
 
 __all__ = ["graph_svg", "heatmap", "heatmap_svg", "interaction_graph", "to_dot", "to_json"]
 

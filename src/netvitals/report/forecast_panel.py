@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from netvitals.findings import Measurements
-from netvitals.forecasts import Forecast, ForecastLog
-from netvitals.forecasts.log import scored
+from netvitals.forecasts import Forecast, ForecastLog, scored
 
 ROWS = 60  # open forecasts shown
 EVENTS = {"loss/lost": "lost", "plateau/leaves": "leaves this plateau"}

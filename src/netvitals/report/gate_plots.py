@@ -49,7 +49,7 @@ def gate_pictures(readings: Measurements, source: Any = None) -> list[Picture]:
 
 
 def _law(readings: Measurements, known: Mapping[str, Any], follows: Mapping[str, str], theta: float) -> Picture | None:
-    from netvitals.gates.prediction import predict
+    from netvitals.gates import predict
 
     points: dict[str, list[np.ndarray]] = {}
     gaps = []
@@ -80,7 +80,7 @@ def _margins(
     follows: Mapping[str, str],
     theta: float,
 ) -> Picture | None:
-    from netvitals.gates.prediction import margins
+    from netvitals.gates import margins
 
     before = {(a.site, a.metric): a.value for a in first}
     points: dict[str, list[np.ndarray]] = {}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from netvitals._extras import missing
-from netvitals.findings.series import table
+from netvitals.findings import table
 
 
 def figure(source: Any, vital: str, metric: str, *, kind: str = "heatmap") -> Any:

@@ -3,6 +3,10 @@
 from netvitals.runs.checksum import Summary
 from netvitals.runs.exporting import FORMATS, export
 from netvitals.runs.finding import SEVERITIES, Evidence, Finding, Remedy, Severity
+
+# for other packages of netvitals, not public
+from netvitals.runs.following import Follower as Follower
+from netvitals.runs.following import file_state as file_state
 from netvitals.runs.lock import FileLock, FileLocked
 from netvitals.runs.reader import Run, open_run, status_of
 from netvitals.runs.recovery import Recovered, recover
@@ -16,16 +20,16 @@ __all__ = [
     "FileLock",
     "FileLocked",
     "Finding",
-    "Run",
+    "Recovered",
     "Remedy",
+    "Run",
     "RunDamaged",
     "RunWriter",
-    "Recovered",
     "Severity",
     "Summary",
     "export",
     "open_run",
-    "run_file",
     "recover",
+    "run_file",
     "status_of",
 ]

@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from netvitals.capture.result import plain
+from netvitals.capture import plain
 from netvitals.runs.reader import Run
 
 FORMATS = ("parquet", "csv", "json")

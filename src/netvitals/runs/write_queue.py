@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from netvitals.capture import ArrayMeasurement, Measurement, StepColumns
-from netvitals.capture.result import plain
+from netvitals.capture import ArrayMeasurement, Measurement, StepColumns, plain
 
 LARGEST, SMALLEST = 2**63 - 1, -(2**63)  # what a step on disk can be
 REMARKS_KEPT = 20  # sentences about replaced values, per run

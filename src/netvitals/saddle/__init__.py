@@ -32,16 +32,27 @@ from netvitals.saddle.laws.escape import EscapeTime, escape_time
 from netvitals.saddle.laws.flow import ReducedFlow, reduced_flow
 from netvitals.saddle.laws.planning import PlateauPlan, plan
 from netvitals.saddle.measure.accounting import StepAccounts, measure_steps
+
+# for other packages of netvitals, not public
+from netvitals.saddle.measure.accounting import named_terms as named_terms
+from netvitals.saddle.measure.accounting import pair_numbers as pair_numbers
 from netvitals.saddle.measure.bottlenecks import Bottleneck, bottleneck
 from netvitals.saddle.measure.conservation import ConservationLaws, conserved
 from netvitals.saddle.measure.exponent import ExponentFit, fit_exponent
 from netvitals.saddle.measure.forecasting import EscapeForecast, forecast, forecast_live, optimizer_rule
+from netvitals.saddle.measure.forecasting import no_forecast as no_forecast
 from netvitals.saddle.measure.growth import Growth, measure_growth
+from netvitals.saddle.measure.growth import rate_left as rate_left
 from netvitals.saddle.measure.identity import ImbalanceIdentity, PairImbalance, imbalance
+from netvitals.saddle.measure.outlook import LEAVES as LEAVES
 from netvitals.saddle.measure.outlook import forecast_escape
 from netvitals.saddle.measure.pairs import ChainImbalance, chain_imbalance
+from netvitals.saddle.measure.pairs import balance_terms as balance_terms
+from netvitals.saddle.measure.pairs import layer_pairs as layer_pairs
 from netvitals.saddle.measure.plateau import Snapshot, measure_plateau
+from netvitals.saddle.measure.plateau import fall_speed as fall_speed
 from netvitals.saddle.rollout.escape import escape_rollout
+from netvitals.saddle.rollout.renewal import EscapeRollouts as EscapeRollouts
 from netvitals.saddle.students.network import he_stack
 from netvitals.saddle.students.task import Teacher, teacher
 from netvitals.saddle.students.trajectories import Descent, descend

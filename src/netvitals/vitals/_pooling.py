@@ -12,8 +12,7 @@ from itertools import groupby
 import numpy as np
 from torch import Tensor
 
-from netvitals.capture import Layout, Recorder, ReduceOverRanks, Site
-from netvitals.capture.reduce_over_ranks import Kind
+from netvitals.capture import Kind, Layout, Recorder, ReduceOverRanks, Site
 
 POOLINGS = ("element", "site", "channel")
 KINDS = ("bn_direct", "post_add")  # inputs with and without a known Gaussian shape are told apart

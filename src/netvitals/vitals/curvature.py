@@ -20,8 +20,7 @@ from netvitals._help import hint
 from netvitals.capture import Metric, ParameterView, Recorder, Vital, WatchContext, in_mode, preserved
 
 if TYPE_CHECKING:
-    from netvitals.curvature import InterlayerCurvature
-    from netvitals.curvature.measure.following import ParameterLook
+    from netvitals.curvature import InterlayerCurvature, ParameterLook
 
 NODE = ("resonance", "gn_gap", "stable_rank")
 PAIR = ("resonance", "coupling", "gn_gap")
@@ -170,7 +169,7 @@ class Curvature(Vital):
 
     def _edge(self) -> float:
         """The largest eigenvalue against the one at which the optimizer is still stable; NaN where none is known."""
-        from netvitals.curvature.advice.answer import edge_of
+        from netvitals.curvature import edge_of
 
         optimizers = list(self._optimizers())
         return self.looks[-1].sharpness / edge_of(optimizers[0])[1] if len(optimizers) == 1 else float("nan")
@@ -192,8 +191,7 @@ class Curvature(Vital):
         Args:
             step: number of the training step, for the history.
         """
-        from netvitals.curvature import between_layers
-        from netvitals.curvature.measure.following import look_at
+        from netvitals.curvature import between_layers, look_at
 
         if self.model is None or self.loss_fn is None:
             raise ValueError(

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from netvitals._help import hint
-from netvitals.anatomy.kinds import channel_dim
+from netvitals.anatomy import channel_dim
 from netvitals.capture import LinearView, Metric, ParameterView, Recorder, Site, TensorView, Vital, WatchContext
 
 ROWS = 2048  # rows of the stream behind the number, evenly strided
@@ -68,7 +68,7 @@ class StreamFloor(Vital):
         self._nodes.append((view.site, torch.linalg.eigvalsh(x.T @ x / len(x))))
 
     def _hand_over(self, recorder: Recorder) -> None:
-        from netvitals.singular.checkpoint.stream import inside
+        from netvitals.singular import inside
 
         owners = {site.module for site, _ in self._nodes}
         nodes = [(site, values) for site, values in self._nodes if not inside(site.module, owners)]
@@ -207,13 +207,13 @@ class Orders(Vital):
 
     def _check(self) -> None:
         """Now, and not at the first checkpoint of a run."""
-        from netvitals.singular.checkpoint.readout import check_task
+        from netvitals.singular import check_task
 
         assert self.model is not None
         check_task(self.model, self.loss_fn, self.batch)
 
     def parameters(self, recorder: Recorder, view: ParameterView) -> None:
-        from netvitals.singular.checkpoint.readout import distance, readout
+        from netvitals.singular import distance, readout
 
         if self.model is None or self.batch is None:
             raise ValueError(

@@ -28,16 +28,20 @@ from netvitals.capture import (
     TensorView,
     Vital,
 )
-from netvitals.drift.pieces import write_drift
-from netvitals.drift.signs import Reduction, _check_reduction, joined, row_means, split_parts
-from netvitals.drift.weights import (
+from netvitals.drift import (
     DRIFT_METRICS,
     ROLES,
     WEIGHT_METRICS,
+    Reduction,
+    check_reduction,
     drift_columns,
+    joined,
     role,
+    row_means,
     row_std,
+    split_parts,
     weight_columns,
+    write_drift,
 )
 
 GRADIENT_METRICS = ("grad_mean_abs", "grad_norm")
@@ -107,7 +111,7 @@ class Drift(Vital):
     takes_pieces = True
 
     def __init__(self, reduction: Reduction = "mean", min_steps: int = 100) -> None:
-        _check_reduction(reduction)
+        check_reduction(reduction)
         if min_steps < 1:
             raise ValueError(f"min_steps counts training steps and must be 1 or more, got {min_steps}")
         self.reduction = reduction

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from netvitals.capture import ActivationView, Metric, ProductView, Recorder, ReduceOverRanks, Vital
-from netvitals.gates.measurement import checked_thetas
+from netvitals.gates import checked_thetas
 from netvitals.stats import order as _order
 from netvitals.vitals._pooling import Pool, PooledTable, Rows
 

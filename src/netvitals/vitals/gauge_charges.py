@@ -17,8 +17,7 @@ from netvitals._help import hint
 from netvitals.capture import Metric, ParameterView, Recorder, Vital, WatchContext
 
 if TYPE_CHECKING:
-    from netvitals.optim import Gauge, Gauges
-    from netvitals.optim.gauges import GaugeDrift
+    from netvitals.optim import Gauge, GaugeDrift, Gauges
 
 
 class GaugeCharges(Vital):
@@ -79,7 +78,7 @@ class GaugeCharges(Vital):
         self._take(find_gauges(context.model, guess if loss_fn is None else loss_fn, (x, y)))
 
     def _take(self, gauges: Iterable[Gauge]) -> None:
-        from netvitals.optim.gauges import orbit_position
+        from netvitals.optim import orbit_position
 
         self.gauges = tuple(gauges)
         if not self.gauges:
@@ -91,13 +90,13 @@ class GaugeCharges(Vital):
 
     def drifts(self) -> tuple[GaugeDrift, ...]:
         """All gauges now, against when they were taken."""
-        from netvitals.optim.gauges import GaugeDrift
+        from netvitals.optim import GaugeDrift
 
         rows = torch.stack([self._row(i) for i in range(len(self.gauges))]).tolist()
         return tuple(GaugeDrift(g.name, *row) for g, row in zip(self.gauges, rows))
 
     def _row(self, i: int) -> Tensor:
-        from netvitals.optim.gauges import gauge_energy, orbit_position
+        from netvitals.optim import gauge_energy, orbit_position
 
         gauge, (charge, place) = self.gauges[i], self._start[i]
         now, here = gauge.charge(), orbit_position(gauge)

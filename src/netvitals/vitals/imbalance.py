@@ -15,10 +15,9 @@ import numpy as np
 import torch
 
 from netvitals._help import hint
-from netvitals.anatomy.anatomy import Anatomy
+from netvitals.anatomy import Anatomy
 from netvitals.capture import Metric, ParameterView, Recorder, Vital, WatchContext
-from netvitals.saddle.measure.accounting import named_terms, pair_numbers
-from netvitals.saddle.measure.pairs import balance_terms, layer_pairs
+from netvitals.saddle import balance_terms, layer_pairs, named_terms, pair_numbers
 
 
 class Imbalance(Vital):

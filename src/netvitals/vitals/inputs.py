@@ -10,8 +10,7 @@ from typing import ClassVar
 
 import torch
 
-from netvitals.capture import LinearView, Metric, Recorder, Vital
-from netvitals.capture.shards import is_distributed
+from netvitals.capture import LinearView, Metric, Recorder, Vital, is_distributed
 
 CUT = "it is cut over ranks, and whether it is given the data itself is not known"
 METRICS = ("mean", "std", "max_abs", "varying", "mark")

@@ -17,9 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from netvitals.capture import Metric, ParameterView, Recorder, Vital, WatchContext
-from netvitals.capture.shards import local
-from netvitals.optim.schedules import FutureRates, RatePlan, group_settings
+from netvitals.capture import Metric, ParameterView, Recorder, Vital, WatchContext, local
+from netvitals.optim import FutureRates, RatePlan, group_settings
 
 MOMENTS_EVERY = 2  # looks: the second moments of Adam are read in one pass over the parameters
 

@@ -10,17 +10,21 @@ from torch import Tensor, nn
 
 from netvitals._help import hint
 from netvitals.anatomy import Anatomy, chart
-from netvitals.capture import LinearView, Metric, ParameterView, Recorder, Vital, WatchContext
-from netvitals.capture.task import inputs_of
-from netvitals.optim.schedules import FutureRates, RatePlan, group_settings
-from netvitals.saddle.measure.forecasting import EscapeForecast, no_forecast, optimizer_rule
-from netvitals.saddle.measure.outlook import forecast_escape
-from netvitals.saddle.measure.plateau import fall_speed, measure_plateau
-from netvitals.saddle.rollout.escape import escape_rollout
-from netvitals.saddle.rollout.renewal import EscapeRollouts
+from netvitals.capture import LinearView, Metric, ParameterView, Recorder, Vital, WatchContext, inputs_of
+from netvitals.optim import FutureRates, RatePlan, group_settings
+from netvitals.saddle import (
+    EscapeForecast,
+    EscapeRollouts,
+    escape_rollout,
+    fall_speed,
+    forecast_escape,
+    measure_plateau,
+    no_forecast,
+    optimizer_rule,
+)
 
 if TYPE_CHECKING:
-    from netvitals.saddle.measure.plateau import Snapshot
+    from netvitals.saddle import Snapshot
 
 
 class PlateauForecast(Vital):

@@ -15,9 +15,20 @@ from typing import ClassVar
 import numpy as np
 from torch import Tensor
 
-from netvitals.capture import ActivationView, Metric, Recorder, ReduceOverRanks, Site, TensorView, Vital
-from netvitals.capture.reduce_over_ranks import Kind
-from netvitals.capture.shards import is_distributed, is_put_away, local, piece_of
+from netvitals.capture import (
+    ActivationView,
+    Kind,
+    Metric,
+    Recorder,
+    ReduceOverRanks,
+    Site,
+    TensorView,
+    Vital,
+    is_distributed,
+    is_put_away,
+    local,
+    piece_of,
+)
 from netvitals.vitals._pooling import Pool, PooledTable, Rows
 
 SHAPE_EVERY = 20  # looks: the form of a distribution changes more slowly than its place

@@ -11,9 +11,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from netvitals.anatomy.kinds import layer_kind
+from netvitals.anatomy import layer_kind
 from netvitals.capture import LinearView, Metric, ParameterView, Recorder, TensorView, Vital
-from netvitals.stats.spectrum import DEFINITIONS, spectrum_ranks, squared_spectrum
+from netvitals.stats import DEFINITIONS, spectrum_ranks, squared_spectrum
 
 ROWS = 512  # features: rows behind the number, evenly strided
 WIDEST = 1024  # weights whose smaller side is longer are left out: the cost is cubic

@@ -13,8 +13,7 @@ import numpy as np
 import torch
 
 from netvitals.capture import ActivationView, Metric, Recorder, Vital
-from netvitals.drift.reductions import unit_shares
-from netvitals.drift.sparsity_meter import SOFT_ABSOLUTE, SOFT_RELATIVE
+from netvitals.drift import SOFT_ABSOLUTE, SOFT_RELATIVE, unit_shares
 from netvitals.vitals._pooling import Pool, PooledTable, Rows
 
 METRICS = ("hard", "neg_preact", "dead_units", "always_on")

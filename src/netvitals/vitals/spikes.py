@@ -15,10 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from netvitals.capture import ActivationView, Layout, Metric, Recorder, ReduceOverRanks, TensorView, Vital
-from netvitals.capture.reduce_over_ranks import Kind
-from netvitals.drift.reductions import heights
-from netvitals.drift.spike_meter import SPIKE_RMS
+from netvitals.capture import ActivationView, Kind, Layout, Metric, Recorder, ReduceOverRanks, TensorView, Vital
+from netvitals.drift import SPIKE_RMS, heights
 from netvitals.stats import order as _order
 
 MEDIAN_SAMPLE = 512  # entries behind the median, evenly strided

@@ -15,7 +15,7 @@ from netvitals.capture import warn
 if TYPE_CHECKING:
     from netvitals.findings import Findings
     from netvitals.runs import Finding
-    from netvitals.watching.watch import Watch
+    from netvitals.watching.api import Watch
 
 TIMEOUT_S = 10.0  # of an address that does not answer
 LINE_S = 60.0  # between lines of a panel that is written to a file
@@ -68,7 +68,7 @@ class LivePanel:
         if self._live is not None:
             from rich.panel import Panel
 
-            from netvitals.report.terminal import body
+            from netvitals.report import body
 
             self._live.update(Panel(body(readings, found), title=f"step {watch._step}"))
         elif time.monotonic() - self._spoke >= LINE_S:

@@ -14,8 +14,8 @@ from netvitals._help import hint
 from netvitals.capture import Site
 
 if TYPE_CHECKING:
+    from netvitals.watching.api import Watch
     from netvitals.watching.measured_steps import MeasuredSteps
-    from netvitals.watching.watch import Watch
 
 
 def open_run_of(watch: Watch, run: str | os.PathLike[str], resume: bool | int, optimizers: Sequence[Optimizer]) -> None:

@@ -16,10 +16,19 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from netvitals.capture import Observers, Recorder, Task, detached_context, probe, rng_state, set_rng_state, warn
-from netvitals.capture.engine.hook import Hook
-from netvitals.capture.engine.roles import is_compiled
-from netvitals.capture.nested import tensors
+from netvitals.capture import (
+    Hook,
+    Observers,
+    Recorder,
+    Task,
+    detached_context,
+    is_compiled,
+    probe,
+    rng_state,
+    set_rng_state,
+    tensors,
+    warn,
+)
 
 NO_STEP = "it is compiled, and looked at before an optimizer steps: none did"
 CALL = "_compiled_call_impl"  # what module.compile() puts on a module

@@ -12,11 +12,8 @@ import numpy as np
 from netvitals.capture import StepColumns, warn
 
 if TYPE_CHECKING:
-    from netvitals.forecasts import Forecast, Forecaster, Lookahead
-    from netvitals.forecasts.divergence_lookahead import DivergenceLookahead
-    from netvitals.forecasts.lookahead import LookaheadRun
-    from netvitals.forecasts.value_lookahead import ValueLookahead
-    from netvitals.watching.watch import Watch
+    from netvitals.forecasts import DivergenceLookahead, Forecast, Forecaster, Lookahead, LookaheadRun, ValueLookahead
+    from netvitals.watching.api import Watch
 
 
 class LiveForecasts:
@@ -32,12 +29,12 @@ class LiveForecasts:
         self.lookahead: DivergenceLookahead | None = None
         self._lookahead = lookahead
         if lookahead is not None:
-            from netvitals.forecasts.divergence_lookahead import DivergenceLookahead
+            from netvitals.forecasts import DivergenceLookahead
 
             self.lookahead = DivergenceLookahead(self.forecaster.danger, lookahead.budget)
         self.values: ValueLookahead | None = None
         if lookahead is not None and lookahead.horizon > 0:
-            from netvitals.forecasts.value_lookahead import ValueLookahead
+            from netvitals.forecasts import ValueLookahead
 
             self.values = ValueLookahead(lookahead.horizon)
         plateau = next((v for v in watch._schedule.vitals if hasattr(v, "said")), None)
@@ -66,8 +63,7 @@ class LiveForecasts:
             self._guarded(lambda: self._valued(step))
 
     def _tried(self, step: int) -> list[Forecast]:
-        from netvitals.forecasts.divergence_lookahead import ORDERS
-        from netvitals.forecasts.lookahead import STEPS
+        from netvitals.forecasts import ORDERS, STEPS
 
         watch, given, lookahead = self._watch(), self._lookahead, self.lookahead
         if watch is None or given is None or lookahead is None:
@@ -91,8 +87,7 @@ class LiveForecasts:
     def _valued(self, step: int) -> list[Forecast]:
         """Values on coming days, by a copy that is looked at on each of them."""
         from netvitals import vitals
-        from netvitals.forecasts.forecast import LOOKAHEAD
-        from netvitals.forecasts.value_lookahead import BATCHES, ENOUGH, READ, looks_around, reader
+        from netvitals.forecasts import BATCHES, ENOUGH, LOOKAHEAD, READ, looks_around, reader
 
         watch, given, values, forecaster = self._watch(), self._lookahead, self.values, self.forecaster
         if watch is None or given is None or values is None or not given.batches:
@@ -133,7 +128,7 @@ class LiveForecasts:
 
     def _copied(self, watch: Watch, given: Lookahead, step: int, rates: np.ndarray, **more: Any) -> LookaheadRun:
         """A look-ahead of the run as it stands."""
-        from netvitals.forecasts.lookahead import LookaheadRun, look_ahead
+        from netvitals.forecasts import LookaheadRun, look_ahead
 
         optimizers = watch._hooks.optimizers
         if len(optimizers) != 1 or watch._ranks is not None:

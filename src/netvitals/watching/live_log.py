@@ -15,8 +15,8 @@ from netvitals.watching.alerts import Heard, LivePanel, listener_of
 
 if TYPE_CHECKING:
     from netvitals.findings import Findings
-    from netvitals.integrations.live import Target
-    from netvitals.watching.watch import Watch
+    from netvitals.integrations import Target
+    from netvitals.watching.api import Watch
 
 PATIENCE = 3  # failures in a row after which nothing is sent any more
 WAITING = 64  # measured steps that wait to be sent at most
@@ -28,7 +28,7 @@ def live_log(watch: Watch, log: Any, on_finding: Any = None, panel: bool = False
     heard = listener_of(on_finding)
     if log is None and heard is None and not panel:
         return None
-    from netvitals.integrations.live import target_of
+    from netvitals.integrations import target_of
 
     target = None if log is None else target_of(log)
     found = LiveLog(watch, target, heard, LivePanel(watch) if panel else None)

@@ -16,13 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from netvitals.capture import Recorder, detached_context
-from netvitals.capture.engine.hook import Hook
-from netvitals.capture.nested import tensors
-from netvitals.capture.shards import is_distributed
+from netvitals.capture import Hook, Recorder, detached_context, is_distributed, tensors
 
 if TYPE_CHECKING:
-    from netvitals.vitals.ranks import RanksVital as RanksVital
+    from netvitals.vitals import RanksVital as RanksVital
 
 KINDS = 3  # gradient norm, scale of the output, loss, as the vital sign has them
 

@@ -13,8 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from netvitals.capture import detached_context
-from netvitals.capture.engine.buffer import scalar
+from netvitals.capture import detached_context, scalar
 
 SEEN_OFTEN = 2  # so many steps have the usual number of micro-batches before it is relied upon
 

@@ -19,9 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from netvitals.capture import Message, Recorder, warn
-from netvitals.capture.shards import is_distributed, pieces_of, tensor_parallel_groups
-from netvitals.capture.tensor_shard import TensorShard
+from netvitals.capture import Message, Recorder, TensorShard, is_distributed, pieces_of, tensor_parallel_groups, warn
 
 PATIENCE_S = 10.0  # how long a rank is waited for on a measured step
 ALONE = "numbers that depend on the batch are those of rank 0"

@@ -25,7 +25,7 @@ from netvitals.watching.arguments import Together
 
 if TYPE_CHECKING:
     from netvitals.runs import RunWriter
-    from netvitals.watching.watch import Watch
+    from netvitals.watching.api import Watch
 
 LEVELS = 6  # how far from a watch its owner is looked for
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from netvitals.capture import ArrayMeasurement, Buffer, Measurement, Observers, Site
-from netvitals.capture.result import plain
+from netvitals.capture import ArrayMeasurement, Buffer, Measurement, Observers, Site, plain
 from netvitals.watching.description import activation_specs
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from netvitals.capture.engine.optimizer_hooks import OptimizerHooks
+from netvitals.capture import OptimizerHooks
 from netvitals.watching.micro_batches import MicroBatches
 
 

@@ -15,12 +15,13 @@ from netvitals_lab.models.transformer import ViT, ViTSpec
 from netvitals_lab.models.vgg import VGG, VGGSpec
 
 __all__ = [
+    "GPT",
+    "MLP",
+    "VGG",
     "Denoiser",
     "DenoiserSpec",
     "Diamond",
-    "GPT",
     "GPTSpec",
-    "MLP",
     "MLPSpec",
     "Mixer",
     "MixerSpec",
@@ -31,7 +32,6 @@ __all__ = [
     "ResNetSpec",
     "ToyAttention",
     "ToyAttentionSpec",
-    "VGG",
     "VGGSpec",
     "ViT",
     "ViTSpec",

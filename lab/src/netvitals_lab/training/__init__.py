@@ -19,6 +19,8 @@ from netvitals_lab.training.recipe import (
 )
 
 __all__ = [
+    "LOSSES",
+    "RECIPES",
     "Checkpoint",
     "Ensemble",
     "EnsembleEvaluation",
@@ -27,9 +29,7 @@ __all__ = [
     "Evaluation",
     "Group",
     "History",
-    "LOSSES",
     "Moment",
-    "RECIPES",
     "Recipe",
     "evaluate",
     "integrated_decay",

@@ -8,10 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from netvitals.anatomy.blocks.experts import Mixture
-from netvitals.anatomy.blocks.heads import Heads
-from netvitals.anatomy.ir import Operation, Slot
-from netvitals.anatomy.regions import Gate
+from netvitals.anatomy import Gate, Heads, Mixture, Operation, Slot
 from netvitals.capture.engine.pass_state import Await, PassState
 from netvitals.capture.engine.planning.extras import Extra
 from netvitals.capture.site import Site

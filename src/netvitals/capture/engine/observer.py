@@ -14,8 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from netvitals.anatomy.anatomy import Anatomy
-from netvitals.anatomy.preserve import rng_state, set_rng_state
+from netvitals.anatomy import Anatomy, rng_state, set_rng_state
 from netvitals.capture.engine.blocks import show_block
 from netvitals.capture.engine.hook import BeforeScripting, Hook
 from netvitals.capture.engine.modules import ModuleInfo, ModuleReplay, Modules

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from netvitals.anatomy.anatomy import Anatomy
+from netvitals.anatomy import Anatomy
 from netvitals.capture.engine.observer import Observer
 from netvitals.capture.engine.schedule import Schedule
 from netvitals.capture.engine.traced_pass import is_transformed

@@ -15,7 +15,7 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from netvitals.anatomy.ir import Operation, Slot
+from netvitals.anatomy import Operation, Slot
 from netvitals.capture.engine.planning.extras import Extra
 from netvitals.capture.engine.planning.plan import Plan
 from netvitals.capture.engine.planning.recorded import function_of

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from netvitals._help import hint
-from netvitals.anatomy.anatomy import Anatomy
+from netvitals.anatomy import Anatomy
 from netvitals.capture.shards import Piece, local, locals_of, named, plain_name
 from netvitals.capture.views import ParameterView
 

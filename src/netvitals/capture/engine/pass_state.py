@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from netvitals._help import hint
-from netvitals.anatomy.anatomy import Anatomy
+from netvitals.anatomy import Anatomy
 from netvitals.capture.channels import Stacks
 from netvitals.capture.engine.modules import ModuleInfo
 from netvitals.capture.engine.pass_plan import PassPlan

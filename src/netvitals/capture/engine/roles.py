@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from netvitals import activations
-from netvitals.anatomy.kinds import layer_kind
+from netvitals.anatomy import layer_kind
 
 Role = Literal[
     "activation", "declared", "mixing", "linear", "norm", "attention", "recurrent", "compiled", "plain", "container"

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from netvitals._help import hint
-from netvitals.anatomy.preserve import rng_state, set_rng_state
+from netvitals.anatomy import rng_state, set_rng_state
 from netvitals.capture.recorder import Recorder
 from netvitals.capture.views import (
     ActivationView,

@@ -12,11 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import BackwardCFunction
 
-from netvitals.anatomy.anatomy import Anatomy
-from netvitals.anatomy.blocks.norms import find_norms
-from netvitals.anatomy.charting import described
-from netvitals.anatomy.dataflow import Dataflow
-from netvitals.anatomy.regions import Region, find_regions, numbered
+from netvitals.anatomy import Anatomy, Dataflow, Region, described, find_norms, find_regions, numbered
 from netvitals.capture.engine.blocks import show_block
 from netvitals.capture.engine.modules import ModuleInfo
 from netvitals.capture.engine.pass_state import Frame, PassState, when_leaves

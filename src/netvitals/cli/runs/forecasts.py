@@ -20,7 +20,7 @@ def show_ledger(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON: methods, scores and open forecasts.")] = False,
 ) -> None:
     """The ledger of a run: forecasts with their dates and odds, scored where their day has come."""
-    from netvitals.capture.result import plain
+    from netvitals.capture import plain
     from netvitals.forecasts import ForecastLog, forecast_log
     from netvitals.runs import open_run
 

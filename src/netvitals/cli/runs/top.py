@@ -23,7 +23,7 @@ def show_run(
     from rich.console import Console
     from rich.live import Live
 
-    from netvitals.report.terminal import RunPanel
+    from netvitals.report import RunPanel
 
     panel = RunPanel(run)
     console = Console(emoji=False)
@@ -43,7 +43,7 @@ def show_run(
 
 def _log(panel: object) -> None:
     """One line a minute, and the last one at the end."""
-    from netvitals.report.terminal import RunPanel
+    from netvitals.report import RunPanel
 
     assert isinstance(panel, RunPanel)
     typer.echo(panel.line())

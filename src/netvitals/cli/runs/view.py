@@ -24,7 +24,7 @@ def serve_page(
         import uvicorn
     except ImportError:
         raise missing("the live page", "uvicorn") from None
-    from netvitals.report.live import create_app
+    from netvitals.report import create_app
 
     folders = runs or ["runs"]
     application = create_app(folders)

@@ -23,7 +23,7 @@ def forecast_escape(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """When will the loss of a run drop? From its plateau looks, or else from its loss alone."""
-    from netvitals.capture.result import plain
+    from netvitals.capture import plain
     from netvitals.runs import open_run
 
     found, source = source_of(open_run(run), r=r, drop=drop)

@@ -65,7 +65,7 @@ def run(
         else:
             found = singular.coefficient_history(model, loss_fn, batch, progress=tick, **options)
     if html is not None:
-        from netvitals.report.dead_directions import history_page, saved
+        from netvitals.report import history_page, saved
 
         typer.echo(saved(history_page(found), html, "coefficient.html"), err=True)
     typer.echo(json.dumps(found.rows()) if as_json else str(found))

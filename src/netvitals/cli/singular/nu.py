@@ -17,7 +17,7 @@ def run(
 ) -> None:
     """The singular fluctuation of one dead direction of order K, with λ and what they say of n samples."""
     from netvitals import singular
-    from netvitals.singular.laws.fluctuation import nu_data_free
+    from netvitals.singular import nu_data_free
 
     value, (lam, m) = singular.nu(k, h, beta), singular.rlct_single(k, h=h)
     triple = singular.WatanabeTriple(lam, m, value)

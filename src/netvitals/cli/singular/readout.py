@@ -38,7 +38,7 @@ def run(
         found = singular.readout(model, kind, batch, units=units)
         page = _page(found, model, kind, batch) if html is not None else ""
     if html is not None:
-        from netvitals.report.dead_directions import saved
+        from netvitals.report import saved
 
         typer.echo(saved(page, html, "readout.html"), err=True)
     if not as_json:
@@ -70,7 +70,7 @@ def _data(found: Any) -> dict[str, Any]:
 def _page(found: Any, model: Any, kind: Any, batch: Any) -> str:
     """The readout's page, with the stream and the spectrum where there are such."""
     from netvitals import singular
-    from netvitals.report.dead_directions import readout_page
+    from netvitals.report import readout_page
 
     stream = spectrum = None
     with contextlib.suppress(ValueError, RuntimeError, TypeError):  # a model without a residual stream
@@ -83,8 +83,7 @@ def _page(found: Any, model: Any, kind: Any, batch: Any) -> str:
 
 def _kind(model: Any, loss_fn: Any, batch: Any) -> str:
     """The likelihood of the loss where it is known, else by the targets: whole numbers are classes."""
-    from netvitals.capture.loss import likelihood_of
-    from netvitals.capture.task import inputs_of
+    from netvitals.capture import inputs_of, likelihood_of
 
     targets = inputs_of(model, batch).targets
     target = targets[0] if targets else None

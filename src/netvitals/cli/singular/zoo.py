@@ -12,8 +12,8 @@ def run(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = F
     """Models whose answers are known: the exact values beside what the estimators return."""
     from rich.progress import track
 
-    from netvitals.capture.result import plain
-    from netvitals.singular.networks import zoo as room
+    from netvitals.capture import plain
+    from netvitals.singular import zoo as room
 
     found = [room.examine(s) for s in track(room.specimens(), "examining", transient=True, disable=as_json)]
     rows: list[dict[str, Any]] = [

@@ -19,10 +19,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from netvitals.capture import undisturbed
-from netvitals.capture.loss import LossFn
-from netvitals.capture.observation import Mode
-from netvitals.capture.result import Result, one_screen, skipped_lines
+from netvitals.capture import LossFn, Mode, Result, one_screen, skipped_lines, undisturbed
 from netvitals.curvature.advice.design import Dropped, Recommendation, dropped_blocks, recommend
 from netvitals.curvature.advice.page import page_of
 from netvitals.curvature.engine.journal import fingerprint

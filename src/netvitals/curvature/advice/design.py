@@ -8,7 +8,7 @@ from itertools import combinations
 
 import numpy as np
 
-from netvitals.capture.result import Result
+from netvitals.capture import Result
 from netvitals.curvature.engine.graph import OUT
 from netvitals.curvature.measure.result import InterlayerCurvature
 

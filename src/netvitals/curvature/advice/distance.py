@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from netvitals.capture.result import Result
+from netvitals.capture import Result
 from netvitals.curvature.measure.metrics import FLOOR
 from netvitals.curvature.measure.result import InterlayerCurvature, shortened
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from netvitals.anatomy.lanczos import Lanczos
+from netvitals.anatomy import Lanczos
 from netvitals.curvature.engine.operator import Operator
 from netvitals.curvature.engine.probes import generator
 

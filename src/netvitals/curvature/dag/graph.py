@@ -9,7 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from netvitals.anatomy.topology import Topology
+from netvitals.anatomy import Topology
 from netvitals.curvature.dag.rules import DerivativeRule
 
 LOSS = "loss"  # the scalar node that follows the nodes the loss looks at

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from netvitals.capture.nested import tensors
+from netvitals.capture import tensors
 
 if TYPE_CHECKING:
     from netvitals.curvature.engine.problem import Problem

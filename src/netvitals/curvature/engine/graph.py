@@ -32,7 +32,7 @@ class NodeGraph:
 
     @cached_property
     def topology(self) -> Any:
-        from netvitals.anatomy.topology import Topology
+        from netvitals.anatomy import Topology
 
         return Topology({n: self.parents.get(n, ()) for n in (*self.names, OUT)})
 

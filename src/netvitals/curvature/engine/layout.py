@@ -12,9 +12,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from netvitals.anatomy import Anatomy, chart
-from netvitals.anatomy.batching import mapped, named_tensors
-from netvitals.capture.task import Task
+from netvitals.anatomy import Anatomy, chart, mapped, named_tensors
+from netvitals.capture import Task
 
 Kind = Literal["rows", "flat", "joint"]
 

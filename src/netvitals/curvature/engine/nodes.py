@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from netvitals._help import hint
-from netvitals.anatomy.batching import named_tensors
+from netvitals.anatomy import named_tensors
 from netvitals.curvature.engine.layout import Place, charted, coarsest, doubled_batch, float_tensors, layout_of
 from netvitals.curvature.engine.problem import Problem, float_outputs
 

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from netvitals._help import hint
-from netvitals.capture.loss import LossFn
-from netvitals.capture.observation import Mode
+from netvitals.capture import LossFn, Mode
 from netvitals.curvature.engine.cost import Cost
 from netvitals.curvature.engine.fisher import FISHERS
 from netvitals.curvature.engine.journal import Journal

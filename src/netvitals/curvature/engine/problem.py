@@ -12,12 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from netvitals.anatomy.preserve import plain_kernels
-from netvitals.capture import in_mode, preserved
-from netvitals.capture.loss import LossFn
-from netvitals.capture.nested import main_output, tensors
-from netvitals.capture.observation import Mode
-from netvitals.capture.task import Task, model_in, task_of
+from netvitals.anatomy import plain_kernels
+from netvitals.capture import LossFn, Mode, Task, in_mode, main_output, model_in, preserved, task_of, tensors
 
 
 class Problem:

@@ -18,9 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from netvitals.capture.loss import LossFn
-from netvitals.capture.observation import Mode
-from netvitals.capture.task import batches_of
+from netvitals.capture import LossFn, Mode, batches_of
 from netvitals.curvature.engine.checks import dimension_of_examples, first_input, require_mean, require_same_shapes
 from netvitals.curvature.engine.cost import Cost
 from netvitals.curvature.engine.journal import Journal

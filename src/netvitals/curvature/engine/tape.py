@@ -17,9 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from netvitals.capture.loss import LossFn
-from netvitals.capture.nested import main_output
-from netvitals.capture.observation import Mode
+from netvitals.capture import LossFn, Mode, main_output
 from netvitals.curvature.engine.checks import gradient_beyond, loss_curves, rows_interact, tolerance
 from netvitals.curvature.engine.graph import NodeGraph, ends, node_graph
 from netvitals.curvature.engine.layout import float_tensors, replaced

@@ -12,10 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from netvitals.capture import undisturbed
-from netvitals.capture.loss import LossFn
-from netvitals.capture.observation import Mode
-from netvitals.capture.result import Result
+from netvitals.capture import LossFn, Mode, Result, undisturbed
 from netvitals.curvature.engine.operator import operators
 from netvitals.curvature.engine.probes import ProbeSeries, flattened, identity
 from netvitals.curvature.engine.products import Progress

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from netvitals.capture.loss import LossFn
-from netvitals.capture.observation import Mode
+from netvitals.capture import LossFn, Mode
 from netvitals.curvature.engine.checks import gradient_beyond, tolerance
 from netvitals.curvature.engine.layout import layout_of
 from netvitals.curvature.engine.nodes import parameter_node, survey

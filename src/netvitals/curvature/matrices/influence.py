@@ -16,11 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from netvitals.capture import undisturbed
-from netvitals.capture.loss import LossFn
-from netvitals.capture.observation import Mode
-from netvitals.capture.result import Result, one_screen
-from netvitals.capture.task import batches_of
+from netvitals.capture import LossFn, Mode, Result, batches_of, one_screen, undisturbed
 from netvitals.curvature.engine.operator import operators
 from netvitals.curvature.engine.probes import pieces_of
 from netvitals.curvature.engine.problem import float_outputs

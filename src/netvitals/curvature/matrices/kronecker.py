@@ -17,11 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from netvitals.capture import undisturbed
-from netvitals.capture.loss import LossFn
-from netvitals.capture.observation import Mode
-from netvitals.capture.result import Result, one_screen, skipped_lines
-from netvitals.capture.task import batches_of
+from netvitals.capture import LossFn, Mode, Result, batches_of, one_screen, skipped_lines, undisturbed
 from netvitals.curvature.engine.nodes import Choice
 from netvitals.curvature.engine.operator import operators
 from netvitals.curvature.engine.probes import draw, generator

@@ -10,9 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from netvitals.capture import undisturbed
-from netvitals.capture.loss import LossFn
-from netvitals.capture.observation import Mode
+from netvitals.capture import LossFn, Mode, undisturbed
 from netvitals.curvature.engine.journal import opened
 from netvitals.curvature.engine.nodes import Choice
 from netvitals.curvature.engine.products import Products, Progress

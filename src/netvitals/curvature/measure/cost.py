@@ -9,10 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from netvitals.capture import undisturbed
-from netvitals.capture.loss import LossFn
-from netvitals.capture.observation import Mode
-from netvitals.capture.result import Result
+from netvitals.capture import LossFn, Mode, Result, undisturbed
 from netvitals.curvature.engine.nodes import Choice
 from netvitals.curvature.engine.probes import draw, generator
 from netvitals.curvature.engine.products import Products

@@ -18,11 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from netvitals.anatomy.lanczos import Lanczos, Tridiagonal
-from netvitals.capture import undisturbed
-from netvitals.capture.loss import LossFn
-from netvitals.capture.observation import Mode
-from netvitals.capture.result import Result
+from netvitals.anatomy import Lanczos, Tridiagonal
+from netvitals.capture import LossFn, Mode, Result, undisturbed
 from netvitals.curvature.engine.checks import Symmetry
 from netvitals.curvature.engine.journal import opened
 from netvitals.curvature.engine.nodes import Choice

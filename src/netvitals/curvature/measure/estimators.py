@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from netvitals.anatomy.lanczos import Lanczos
-from netvitals.capture.result import Result
+from netvitals.anatomy import Lanczos
+from netvitals.capture import Result
 from netvitals.curvature.engine.operator import Operator
 from netvitals.curvature.engine.probes import Distribution, draw, generator
 from netvitals.curvature.measure.metrics import FLOOR, ZERO

@@ -18,10 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from netvitals.activations import is_activation
-from netvitals.capture import undisturbed
-from netvitals.capture.loss import LossFn
-from netvitals.capture.observation import Mode
-from netvitals.capture.result import Result
+from netvitals.capture import LossFn, Mode, Result, undisturbed
 from netvitals.curvature.engine.nodes import Choice
 from netvitals.curvature.engine.problem import Problem, laboratory
 from netvitals.curvature.engine.products import Products

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from netvitals.capture.result import Result
+from netvitals.capture import Result
 from netvitals.curvature.engine.graph import NodeGraph
 from netvitals.curvature.measure import metrics
 from netvitals.curvature.measure.exact import Blocks, ExactBlock

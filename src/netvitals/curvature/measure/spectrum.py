@@ -13,11 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from netvitals._help import hint
-from netvitals.anatomy.lanczos import Lanczos
-from netvitals.capture import undisturbed
-from netvitals.capture.loss import LossFn
-from netvitals.capture.observation import Mode
-from netvitals.capture.result import Result
+from netvitals.anatomy import Lanczos
+from netvitals.capture import LossFn, Mode, Result, undisturbed
 from netvitals.curvature.engine.checks import Symmetry
 from netvitals.curvature.engine.journal import Journal, opened
 from netvitals.curvature.engine.nodes import Choice

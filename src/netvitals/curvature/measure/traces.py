@@ -15,10 +15,7 @@ import torch
 from torch import nn
 
 from netvitals._help import hint
-from netvitals.capture import undisturbed
-from netvitals.capture.loss import LossFn
-from netvitals.capture.observation import Mode
-from netvitals.capture.result import Result
+from netvitals.capture import LossFn, Mode, Result, undisturbed
 from netvitals.curvature.engine.checks import Symmetry
 from netvitals.curvature.engine.journal import opened
 from netvitals.curvature.engine.probes import Distribution, ProbeSeries, flattened, pieces_of

@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from netvitals.capture.result import plain
-from netvitals.findings import Findings, Measurements, is_pooled
-from netvitals.findings.explanation import error_rate, threshold_of
+from netvitals.capture import plain
+from netvitals.findings import Findings, Measurements, error_rate, is_pooled, threshold_of
 from netvitals.report import words
 from netvitals.report.arrays import drawn, packed
 from netvitals.report.forecast_panel import forecast_panel

@@ -15,8 +15,7 @@ from netvitals.findings import Findings, diagnose
 from netvitals.report.forecast_panel import forecast_panel
 from netvitals.report.live.remote import Mirror
 from netvitals.report.live.series import RunNumbers
-from netvitals.runs import open_run, status_of
-from netvitals.runs.following import file_state
+from netvitals.runs import file_state, open_run, status_of
 
 RUN_FILE = "run.sqlite"
 OPEN = 24  # runs whose numbers are kept in memory

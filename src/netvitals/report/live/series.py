@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 
 from netvitals.capture import ArrayMeasurement
-from netvitals.findings import Measurements
-from netvitals.findings.series import measurements_by_run
+from netvitals.findings import Measurements, measurements_by_run
 from netvitals.report.live.pyramid import Pyramid, PyramidColumns
-from netvitals.runs import Summary, status_of
-from netvitals.runs.following import Follower
+from netvitals.runs import Follower, Summary, status_of
 
 Key = tuple[str, str, str]  # vital, site, metric
 ZOOMED = 3_000_000  # readings that one zoomed picture may read

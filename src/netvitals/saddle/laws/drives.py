@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from netvitals.capture.result import Result
+from netvitals.capture import Result
 
 
 def resolve(f: str | Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from torch import Tensor
 
-from netvitals.capture.result import Result
+from netvitals.capture import Result
 from netvitals.saddle.laws.drives import Drive, drive
 from netvitals.saddle.laws.flow import reduced_flow
 from netvitals.saddle.measure.bottlenecks import bottleneck, positional_drive

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from netvitals.capture.result import Result
+from netvitals.capture import Result
 from netvitals.saddle.laws.chain import ScalarChain
 from netvitals.saddle.laws.integration import OUT_OF_STEPS, OUT_OF_TIME, REACHED, SATURATED, Field, Margins, integrate
 

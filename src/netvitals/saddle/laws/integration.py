@@ -14,7 +14,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from netvitals.capture.result import Result
+from netvitals.capture import Result
 
 Field = Callable[[Tensor, Tensor], Tensor]  # (states, their row numbers) -> velocities
 Margins = Callable[[Tensor, Tensor], Tensor]  # (states, their row numbers) -> (rows, events); an event is a rise to 0

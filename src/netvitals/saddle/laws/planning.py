@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 from torch import Tensor
 
-from netvitals.capture.result import Result
+from netvitals.capture import Result
 from netvitals.saddle.laws.drives import drive
 from netvitals.saddle.laws.escape import escape_time, leading
 

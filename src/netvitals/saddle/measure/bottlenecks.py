@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from netvitals.anatomy.kinds import by_output, layer_kind
-from netvitals.capture.result import Result
+from netvitals.anatomy import by_output, layer_kind
+from netvitals.capture import Result
 from netvitals.saddle.laws.chain import ScalarChain
 from netvitals.saddle.laws.drives import drive
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from netvitals.capture.result import Result
+from netvitals.capture import Result
 from netvitals.saddle.laws.integration import integrate
 from netvitals.saddle.students.network import Stack
 from netvitals.saddle.students.trajectories import flatten, unflatten

@@ -21,10 +21,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from netvitals.anatomy import Anatomy, ParameterPart, Projection, chart
-from netvitals.anatomy.wiring import why_not_alone
-from netvitals.capture import LossFn, Mode, Result, in_mode, preserved, skipped_lines, task_of
-from netvitals.capture.task import in_double
+from netvitals.anatomy import Anatomy, ParameterPart, Projection, chart, why_not_alone
+from netvitals.capture import LossFn, Mode, Result, in_double, in_mode, preserved, skipped_lines, task_of
 
 Kind = Literal["query–key", "value–output", "gated", "norm", "fork", "stream"]
 SHOWN = 32

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from netvitals.capture.result import Result
+from netvitals.capture import Result
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,8 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from netvitals.anatomy import Anatomy, chart
-from netvitals.anatomy.wiring import LayerRun, Link, Links, find_links, recorded
+from netvitals.anatomy import Anatomy, LayerRun, Link, Links, chart, find_links, recorded
 from netvitals.capture import LossFn, Mode, Result, Task, in_mode, preserved, skipped_lines, task_of, undisturbed
 
 SHOWN = 32  # pairs on one screen

@@ -13,10 +13,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from netvitals.anatomy import Anatomy, Layer, chart
-from netvitals.anatomy.wiring import find_links
-from netvitals.capture import Result, in_mode, preserved, undisturbed
-from netvitals.capture.task import inputs_of
+from netvitals.anatomy import Anatomy, Layer, chart, find_links
+from netvitals.capture import Result, in_mode, inputs_of, preserved, undisturbed
 
 # what may lie between two layers besides an activation: it is linear and mixes no channels
 _BETWEEN = ("pool", "dropout", "mean", "sum")

@@ -18,10 +18,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from netvitals.anatomy import Anatomy, chart
-from netvitals.anatomy.wiring import Links, find_links
-from netvitals.capture import LossFn, Mode, Result, Task, in_mode, preserved, resolve_loss, task_of, undisturbed
-from netvitals.capture.nested import main_output
+from netvitals.anatomy import Anatomy, Links, chart, find_links
+from netvitals.capture import (
+    LossFn,
+    Mode,
+    Result,
+    Task,
+    in_mode,
+    main_output,
+    preserved,
+    resolve_loss,
+    task_of,
+    undisturbed,
+)
 from netvitals.saddle.measure.bottlenecks import bottleneck, usual_scale
 from netvitals.saddle.students.network import Stack, output
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from netvitals.capture.result import Result
+from netvitals.capture import Result
 from netvitals.saddle.laws.drives import drive
 from netvitals.saddle.measure.chains import path_vectors
 from netvitals.saddle.students.network import Stack, output

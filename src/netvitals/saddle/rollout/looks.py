@@ -18,10 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from netvitals.anatomy import Anatomy
-from netvitals.anatomy.ir import ParameterPart
-from netvitals.capture import LossFn, Task, task_of
-from netvitals.capture.nested import main_output, mapped
+from netvitals.anatomy import Anatomy, ParameterPart
+from netvitals.capture import LossFn, Task, main_output, mapped, task_of
 from netvitals.saddle.measure.bottlenecks import bottleneck, layer_scale, usual_scale
 from netvitals.saddle.measure.outlook import LEAVES
 from netvitals.saddle.measure.plateau import at_rest

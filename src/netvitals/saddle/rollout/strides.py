@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from netvitals.anatomy.ir import ParameterPart
+from netvitals.anatomy import ParameterPart
 from netvitals.capture import Task
 from netvitals.saddle.measure.outlook import LEAVES
 from netvitals.saddle.rollout.looks import PlateauState, look

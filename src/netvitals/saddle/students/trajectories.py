@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from netvitals.capture.result import Result
+from netvitals.capture import Result
 from netvitals.saddle.laws.integration import Paths, integrate
 from netvitals.saddle.students.network import Stack, gradients, losses
 from netvitals.saddle.students.task import Sample, Teacher

@@ -16,10 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from netvitals.capture.nested import check_finite, mapped
-from netvitals.capture.result import Result, one_screen
-from netvitals.capture.selection import Only, picked
-from netvitals.capture.task import batches_of, inputs_of
+from netvitals.capture import Only, Result, batches_of, check_finite, inputs_of, mapped, one_screen, picked
 
 _KERNEL = 1e-10  # of the largest eigenvalue of the old covariance, float64
 

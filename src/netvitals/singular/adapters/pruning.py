@@ -16,14 +16,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from netvitals.anatomy import chart
-from netvitals.anatomy.preserve import plain_kernels
-from netvitals.capture import undisturbed
-from netvitals.capture.loss import LossFn, likelihood_of, resolve_loss
-from netvitals.capture.nested import check_finite
-from netvitals.capture.result import Result, one_screen
-from netvitals.capture.selection import Only, picked
-from netvitals.capture.task import Task, in_double, inputs_of
+from netvitals.anatomy import chart, plain_kernels
+from netvitals.capture import (
+    LossFn,
+    Only,
+    Result,
+    Task,
+    check_finite,
+    in_double,
+    inputs_of,
+    likelihood_of,
+    one_screen,
+    picked,
+    resolve_loss,
+    undisturbed,
+)
 from netvitals.singular.checkpoint.candidates import layer_pairs
 from netvitals.singular.checkpoint.pairs import Moves, Pair
 from netvitals.singular.orders.nature import along_task

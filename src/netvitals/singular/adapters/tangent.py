@@ -17,12 +17,18 @@ import torch
 from torch import Tensor, nn
 from torch.func import vmap
 
-from netvitals.capture import undisturbed
-from netvitals.capture.loss import LossFn, likelihood_of
-from netvitals.capture.nested import check_finite
-from netvitals.capture.result import Result, one_screen
-from netvitals.capture.selection import Only, picked
-from netvitals.capture.task import in_double, inputs_of
+from netvitals.capture import (
+    LossFn,
+    Only,
+    Result,
+    check_finite,
+    in_double,
+    inputs_of,
+    likelihood_of,
+    one_screen,
+    picked,
+    undisturbed,
+)
 from netvitals.singular.orders import likelihood as likelihoods
 from netvitals.singular.orders.fibre import subfamily
 from netvitals.singular.orders.likelihood import Likelihood

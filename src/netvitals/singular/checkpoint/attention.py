@@ -17,11 +17,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from netvitals.capture import undisturbed
-from netvitals.capture.loss import LossFn, likelihood_of, resolve_loss
-from netvitals.capture.nested import output_tensor
-from netvitals.capture.result import Result, Several
-from netvitals.capture.task import Task, in_double, inputs_of
+from netvitals.capture import (
+    LossFn,
+    Result,
+    Several,
+    Task,
+    in_double,
+    inputs_of,
+    likelihood_of,
+    output_tensor,
+    resolve_loss,
+    undisturbed,
+)
 from netvitals.singular.orders.rates import RateFit, rate_fit
 
 OUTPUTS = ("out", "out_proj", "o_proj", "wo", "proj", "c_proj", "to_out")

@@ -13,12 +13,19 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from netvitals.anatomy import Anatomy, Heads, Layer, Projection, chart
-from netvitals.anatomy.ir import ParameterPart
-from netvitals.anatomy.kinds import by_output, layer_kind
-from netvitals.anatomy.preserve import plain_kernels
-from netvitals.anatomy.wiring import find_links
-from netvitals.capture.task import Task
+from netvitals.anatomy import (
+    Anatomy,
+    Heads,
+    Layer,
+    ParameterPart,
+    Projection,
+    by_output,
+    chart,
+    find_links,
+    layer_kind,
+    plain_kernels,
+)
+from netvitals.capture import Task
 from netvitals.singular.checkpoint.pairs import Direction, Pair, Side, dead_units, hidden_directions, merges
 from netvitals.singular.moments.factors import kronecker_lift
 from netvitals.singular.moments.kronecker import kfac

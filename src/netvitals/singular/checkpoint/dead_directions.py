@@ -11,10 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from netvitals.capture import Measurement, undisturbed
-from netvitals.capture.loss import LossFn, likelihood_of
-from netvitals.capture.result import Result, one_screen
-from netvitals.capture.task import inputs_of
+from netvitals.capture import LossFn, Measurement, Result, inputs_of, likelihood_of, one_screen, undisturbed
 from netvitals.singular.checkpoint.attention import ValueOutput, value_output
 from netvitals.singular.checkpoint.layernorm import KernelTest, ln_kernel_test
 from netvitals.singular.checkpoint.stream import StreamSigma, sigma_stream

@@ -17,11 +17,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from netvitals.capture import in_mode, undisturbed
-from netvitals.capture.loss import LossFn, likelihood_of, resolve_loss
-from netvitals.capture.observation import Mode
-from netvitals.capture.result import Result, one_screen
-from netvitals.capture.task import in_double, inputs_of
+from netvitals.capture import (
+    LossFn,
+    Mode,
+    Result,
+    in_double,
+    in_mode,
+    inputs_of,
+    likelihood_of,
+    one_screen,
+    resolve_loss,
+    undisturbed,
+)
 from netvitals.singular.laws.network_rates import network_rates
 from netvitals.singular.laws.prediction import Rates
 from netvitals.singular.moments.factors import dead_entry

@@ -17,11 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from netvitals.capture import in_mode, preserved, undisturbed
-from netvitals.capture.observation import Mode
-from netvitals.capture.result import Result, Several
-from netvitals.capture.selection import Only, picked
-from netvitals.capture.task import inputs_of
+from netvitals.capture import Mode, Only, Result, Several, in_mode, inputs_of, picked, preserved, undisturbed
 
 NORMS = (nn.LayerNorm, nn.RMSNorm)
 _NO_VARIANCE = 1e-8  # of the mean eigenvalue: float32 rounding leaves about 1e-14, a live direction about 1

@@ -13,11 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from netvitals.capture import in_mode, preserved, undisturbed
-from netvitals.capture.observation import Mode
-from netvitals.capture.result import Result, Several
-from netvitals.capture.selection import Only, picked
-from netvitals.capture.task import inputs_of
+from netvitals.capture import Mode, Only, Result, Several, in_mode, inputs_of, picked, preserved, undisturbed
 from netvitals.singular.checkpoint.layernorm import NORMS, ln_kernel
 
 

@@ -17,12 +17,22 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from netvitals.capture import undisturbed
-from netvitals.capture.loss import LossFn, likelihood_of
-from netvitals.capture.nested import check_finite, mapped
-from netvitals.capture.result import Result, one_screen, plain
-from netvitals.capture.selection import Only, picked
-from netvitals.capture.task import Task, batches_of, in_double, inputs_of
+from netvitals.capture import (
+    LossFn,
+    Only,
+    Result,
+    Task,
+    batches_of,
+    check_finite,
+    in_double,
+    inputs_of,
+    likelihood_of,
+    mapped,
+    one_screen,
+    picked,
+    plain,
+    undisturbed,
+)
 from netvitals.singular.checkpoint.candidates import candidate_directions
 from netvitals.singular.checkpoint.pairs import Direction
 from netvitals.singular.orders.nature import along_task, verdict_of

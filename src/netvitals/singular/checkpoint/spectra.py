@@ -18,13 +18,19 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from netvitals.capture import in_mode, preserved
-from netvitals.capture.loss import LossFn, resolve_loss
-from netvitals.capture.nested import output_tensor
-from netvitals.capture.observation import Mode
-from netvitals.capture.result import Result, Several, one_screen
-from netvitals.capture.selection import Only
-from netvitals.capture.task import inputs_of
+from netvitals.capture import (
+    LossFn,
+    Mode,
+    Only,
+    Result,
+    Several,
+    in_mode,
+    inputs_of,
+    one_screen,
+    output_tensor,
+    preserved,
+    resolve_loss,
+)
 from netvitals.singular.laws.prediction import Rates, predict_rates
 from netvitals.singular.moments.factors import lambda_min
 from netvitals.singular.moments.kronecker import KFAC, kfac

@@ -19,10 +19,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from netvitals.capture import Recorder, TensorView, Vital, in_mode, observe, preserved, undisturbed
-from netvitals.capture.observation import Mode
-from netvitals.capture.result import Result
-from netvitals.capture.task import Task, in_double, inputs_of
+from netvitals.capture import (
+    Mode,
+    Recorder,
+    Result,
+    Task,
+    TensorView,
+    Vital,
+    in_double,
+    in_mode,
+    inputs_of,
+    observe,
+    preserved,
+    undisturbed,
+)
 from netvitals.singular.checkpoint.layernorm import ln_kernel
 
 _RANK = 1e-9  # of the largest singular value; float64 leaves about 1e-15

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from netvitals import stats
-from netvitals.capture.result import Result
+from netvitals.capture import Result
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from netvitals.capture.result import Result
+from netvitals.capture import Result
 from netvitals.singular.networks.architecture import Chain
 from netvitals.singular.networks.ladders import freeze_probe
 from netvitals.singular.orders.rates import RateFit, rate_fit

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import nn
 
-from netvitals.capture.result import Result, one_screen
+from netvitals.capture import Result, one_screen
 from netvitals.singular.laws.prediction import Rates, predict_rates
 
 OBJECTIVES = ("shallow", "steep")

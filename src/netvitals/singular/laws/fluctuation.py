@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from netvitals.capture.result import Result
+from netvitals.capture import Result
 
 _PANELS, _NODES = 12, 40  # Gauss–Legendre panels on the half line, nodes in each
 _Z_NODES, _Z_SPAN = 241, 9.0  # trapezoid rule in Z, exponentially accurate for a Gaussian weight

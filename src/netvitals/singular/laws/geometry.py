@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.func import jacfwd, vmap
 
-from netvitals.capture.result import Result
+from netvitals.capture import Result
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import nn
 
-from netvitals.capture.result import Result, one_screen
+from netvitals.capture import Result, one_screen
 from netvitals.singular.checkpoint.layernorm import ln_reset_rate
 from netvitals.singular.networks.architecture import Architecture, AttentionChain, Chain, SwiGLUStack
 from netvitals.singular.networks.crossed import CrossAttentionChain, ProjectedChain

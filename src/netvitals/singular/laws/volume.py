@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from netvitals.capture.result import Result
+from netvitals.capture import Result
 
 _CLOSE = 1.5  # the smallest m whose residual is at most so many times the least is taken
 

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from netvitals.capture import undisturbed
-from netvitals.capture.result import Result
+from netvitals.capture import Result, undisturbed
 
 FLOOR = 1e-14  # of the largest eigenvalue: float64 rounding
 FLOOR_SINGLE = 1e-11  # where activations or gradients were float32; their rounding of 6e-8 enters squared

@@ -16,14 +16,23 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from netvitals.anatomy.kinds import layer_kind
-from netvitals.capture import in_mode, preserved, undisturbed
-from netvitals.capture.loss import LossFn, likelihood_of
-from netvitals.capture.nested import output_tensor
-from netvitals.capture.observation import Mode
-from netvitals.capture.result import Result, one_screen
-from netvitals.capture.selection import Only, picked
-from netvitals.capture.task import Task, batches_of, inputs_of
+from netvitals.anatomy import layer_kind
+from netvitals.capture import (
+    LossFn,
+    Mode,
+    Only,
+    Result,
+    Task,
+    batches_of,
+    in_mode,
+    inputs_of,
+    likelihood_of,
+    one_screen,
+    output_tensor,
+    picked,
+    preserved,
+    undisturbed,
+)
 from netvitals.singular.moments.factors import FLOOR, FLOOR_SINGLE, Factor
 from netvitals.singular.moments.second_moments import gram, input_moment
 

@@ -16,12 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from netvitals.anatomy.kinds import channel_dim, layer_kind
-from netvitals.capture import in_mode, preserved, undisturbed
-from netvitals.capture.observation import Mode
-from netvitals.capture.result import Result, Several
-from netvitals.capture.selection import Only, picked
-from netvitals.capture.task import Task, inputs_of
+from netvitals.anatomy import channel_dim, layer_kind
+from netvitals.capture import Mode, Only, Result, Several, Task, in_mode, inputs_of, picked, preserved, undisturbed
 
 _DEAD = 1e-12  # second moment, over the mean of the layer, below which a unit is silent
 _RELATED = 1e-6  # median ratio below which the units obey an exact linear relation; the number is then rounding

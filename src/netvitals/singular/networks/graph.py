@@ -13,15 +13,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from netvitals.anatomy import Anatomy, chart
-from netvitals.anatomy.batching import call_with
-from netvitals.anatomy.blocks.layers import Layer
-from netvitals.anatomy.blocks.norms import Norm
-from netvitals.anatomy.dataflow import IDENTITY
-from netvitals.anatomy.regions import Region
-from netvitals.anatomy.wiring import why_not_alone
-from netvitals.capture.nested import output_tensor
-from netvitals.capture.task import inputs_of
+from netvitals.anatomy import IDENTITY, Anatomy, Layer, Norm, Region, call_with, chart, why_not_alone
+from netvitals.capture import inputs_of, output_tensor
 
 StepKind = Literal["layer", "activation", "norm", "sum"]
 _NEAR = 1e-6  # where slopes at zero are read off

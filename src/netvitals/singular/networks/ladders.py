@@ -15,7 +15,7 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from netvitals.capture.result import Result, one_screen
+from netvitals.capture import Result, one_screen
 from netvitals.singular.networks.architecture import Architecture, ArchitectureTrace, AttentionChain, Chain, SwiGLUStack
 from netvitals.singular.networks.builders import Builder, Memorised, inputs_of
 from netvitals.singular.orders.rates import RateFit, rate_fit

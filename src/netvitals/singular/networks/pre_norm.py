@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from netvitals.capture.result import Result
+from netvitals.capture import Result
 from netvitals.singular.networks.architecture import ACTIVATIONS, ArchitectureTrace, normed
 from netvitals.singular.orders.rates import rate_fit
 

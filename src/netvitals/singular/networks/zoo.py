@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from netvitals.capture.result import Result
+from netvitals.capture import Result
 from netvitals.singular.laws.fluctuation import nu
 from netvitals.singular.laws.rlct import rlct_additive, rlct_crossing, rlct_reduced_rank, rlct_single
 from netvitals.singular.networks.builders import DiagonalNet

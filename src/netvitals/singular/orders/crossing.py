@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from netvitals.capture.result import Result
+from netvitals.capture import Result
 from netvitals.singular.laws.rlct import rlct_crossing
 from netvitals.singular.orders.likelihood import Likelihood
 from netvitals.singular.orders.order import DEFAULT_TS, check_direction, directional_fisher

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.func import jacfwd
 
-from netvitals.capture.result import Result
+from netvitals.capture import Result
 from netvitals.singular.orders.likelihood import Likelihood
 from netvitals.singular.orders.order import Outputs
 from netvitals.singular.orders.spectrum import fisher_matrix

@@ -15,10 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from netvitals.anatomy.preserve import plain_kernels
-from netvitals.capture.nested import output_tensor
-from netvitals.capture.result import Result
-from netvitals.capture.task import Task, in_double, inputs_of
+from netvitals.anatomy import plain_kernels
+from netvitals.capture import Result, Task, in_double, inputs_of, output_tensor
 from netvitals.singular.orders.likelihood import Likelihood
 from netvitals.singular.orders.order import DEFAULT_TS, KLOrder, Outputs, kl_order
 

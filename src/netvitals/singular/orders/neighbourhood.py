@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from netvitals.capture.result import Result
+from netvitals.capture import Result
 from netvitals.singular.laws.fluctuation import nu
 from netvitals.singular.orders.jacobian import Outputs, derivative, second_derivative, solved, whitened
 from netvitals.singular.orders.order import KLOrder, kl_order

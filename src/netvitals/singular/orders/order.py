@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.func import jvp
 
-from netvitals.capture.result import Result
+from netvitals.capture import Result
 from netvitals.singular.orders import likelihood as likelihoods
 from netvitals.singular.orders.likelihood import Likelihood
 from netvitals.singular.orders.rates import RateFit, rate_fit

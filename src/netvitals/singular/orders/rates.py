@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from netvitals import stats
-from netvitals.capture.result import Result
+from netvitals.capture import Result
 
 _FLOOR = 1e-14  # of the largest value: below it float64 round-off decides
 

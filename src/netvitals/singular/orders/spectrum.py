@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.func import jvp, vjp, vmap
 
-from netvitals.capture.result import Result
+from netvitals.capture import Result
 from netvitals.singular.orders import likelihood as likelihoods
 from netvitals.singular.orders.likelihood import Categorical, Gaussian, Likelihood
 from netvitals.singular.orders.order import Outputs, check_direction
@@ -285,7 +285,7 @@ def _product(outputs: Outputs, theta: Tensor, v: Tensor, family: Likelihood) -> 
 
 
 def _lanczos(product: Callable[[Tensor], Tensor], size: int, k: int, seed: int) -> tuple[Tensor, Tensor]:
-    from netvitals.anatomy.lanczos import Lanczos
+    from netvitals.anatomy import Lanczos
 
     start = torch.randn(1, size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     run = Lanczos(lambda z: product(z[0])[None], start, most=max(4 * k, 40))

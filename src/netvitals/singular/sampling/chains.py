@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from netvitals.capture.result import Result
+from netvitals.capture import Result
 
 R_HAT = 1.1  # above it chains disagree about where the posterior lies
 FEWEST = 50.0  # effective draws below which neither R̂ nor an error bar can be believed

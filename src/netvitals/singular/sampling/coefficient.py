@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from netvitals.capture.result import Result, plain
+from netvitals.capture import Result, plain
 from netvitals.singular.sampling.chains import ChainHealth
 from netvitals.singular.sampling.hamiltonian import Tuning
 from netvitals.singular.sampling.minimum import Minimum

@@ -14,10 +14,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from netvitals.capture.loss import LOSSES, LossFn, resolve_loss
-from netvitals.capture.nested import check_finite, mapped, output_tensor, tensors
-from netvitals.capture.selection import Only, picked
-from netvitals.capture.task import Task, batches_of, task_of
+from netvitals.capture import (
+    LOSSES,
+    LossFn,
+    Only,
+    Task,
+    batches_of,
+    check_finite,
+    mapped,
+    output_tensor,
+    picked,
+    resolve_loss,
+    task_of,
+    tensors,
+)
 
 
 @dataclass(frozen=True)

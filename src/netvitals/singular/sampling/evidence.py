@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from netvitals.capture.result import Result
+from netvitals.capture import Result
 
 
 @dataclass(frozen=True)

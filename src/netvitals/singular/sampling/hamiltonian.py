@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from netvitals.anatomy.copies.replicas import Replicas
+from netvitals.anatomy import Replicas
 from netvitals.singular.sampling import ladder
 from netvitals.singular.sampling.noise import NoiseSource
 

@@ -15,10 +15,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from netvitals.capture import preserved
-from netvitals.capture.loss import LossFn
-from netvitals.capture.result import Result, Several, one_screen
-from netvitals.capture.selection import Only
+from netvitals.capture import LossFn, Only, Result, Several, one_screen, preserved
 from netvitals.singular.sampling.coefficient import LLC
 from netvitals.singular.sampling.llc import learning_coefficient
 

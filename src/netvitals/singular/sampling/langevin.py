@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from netvitals.anatomy.copies.replicas import Replicas
+from netvitals.anatomy import Replicas
 from netvitals.singular.sampling.noise import NoiseSource
 
 _TARGET = 0.97  # acceptance that the search settles on, had the moves been tested: the bias shrinks as it nears 1

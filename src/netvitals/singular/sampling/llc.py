@@ -17,11 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from netvitals.anatomy.copies.replicas import Replicas
-from netvitals.anatomy.preserve import plain_kernels
-from netvitals.capture import preserved, undisturbed
-from netvitals.capture.loss import LossFn
-from netvitals.capture.selection import Only
+from netvitals.anatomy import Replicas, plain_kernels
+from netvitals.capture import LossFn, Only, preserved, undisturbed
 from netvitals.singular.sampling.chains import examine, standard_error
 from netvitals.singular.sampling.coefficient import LLC
 from netvitals.singular.sampling.data import gathered

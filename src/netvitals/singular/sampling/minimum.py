@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from netvitals.anatomy.copies.replicas import Replicas
-from netvitals.capture.result import Result
+from netvitals.anatomy import Replicas
+from netvitals.capture import Result
 
 _MOST_BELOW = 0.02  # share of draws; rounding at a degenerate minimum leaves none
 _MOST_GAIN = 0.1  # of λ

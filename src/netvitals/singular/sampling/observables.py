@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from netvitals.capture.result import Result
+from netvitals.capture import Result
 
 PROJECTIONS = 4
 SLIGHT, STRONG = 0.05, 0.33  # change of λ̂ with log γ, as a share of λ̂, that is said, and that is refused

@@ -17,7 +17,7 @@ from torch import nn
 from netvitals import gates
 from netvitals.runs import Finding
 from netvitals.vitals import Gates
-from netvitals.watching.watch import watch
+from netvitals.watching.api import watch
 from netvitals_lab import Config, Resources, Row, Study
 from netvitals_lab.data import Dataset
 from netvitals_lab.papers.gate_density._training import DEPENDS, FOUR, S, build, condition, load, prepared

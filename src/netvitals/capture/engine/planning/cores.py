@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from netvitals.anatomy.ir import Operation
-from netvitals.anatomy.regions import Region
+from netvitals.anatomy import Operation, Region
 from netvitals.capture.engine.planning.live_trace import ModuleCall
 from netvitals.capture.engine.planning.recorded import MAKERS, is_affine
 

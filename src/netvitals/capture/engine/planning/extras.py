@@ -9,9 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from netvitals.anatomy.anatomy import Anatomy
-from netvitals.anatomy.ir import Operation, Role
-from netvitals.anatomy.regions import Gate
+from netvitals.anatomy import Anatomy, Gate, Operation, Role
 from netvitals.capture.engine.planning.cores import Core
 from netvitals.capture.engine.planning.live_trace import LiveTrace
 from netvitals.capture.engine.planning.origins import UNKNOWN, Origin

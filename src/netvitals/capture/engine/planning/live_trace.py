@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves
 
-from netvitals.anatomy.ir import Source
-from netvitals.anatomy.tracing import Tracer, _storage
+from netvitals.anatomy import Source, Tracer, storage_of
 from netvitals.capture.nested import tensors
 from netvitals.capture.shards import plain_name
 
@@ -121,7 +120,7 @@ class LiveTrace(Tracer):
         """What lies in the memory of an operand that may be overwritten is kept as it is now."""
         for tensor in args:
             if isinstance(tensor, Tensor):
-                for alias in self._aliases.get(_storage(tensor), ()):
+                for alias in self._aliases.get(storage_of(tensor), ()):
                     value = self._known[id(alias)]
                     if self.values[value].source == "operation":
                         self.tensors[value] = self.tensors[value].clone()
@@ -140,7 +139,7 @@ class LiveTrace(Tracer):
         index = super()._new(tensor, source, name, producer)
         if source != "operation" or known:
             return index
-        place = _storage(tensor)
+        place = storage_of(tensor)
         if place not in self._memory:
             size = tensor.untyped_storage().nbytes() if tensor.layout is torch.strided else 0
             if size > self._room:

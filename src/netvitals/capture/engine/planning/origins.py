@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from netvitals.anatomy.ir import Operation, Value
+from netvitals.anatomy import Operation, Value
 from netvitals.capture.engine.planning.recorded import IDENTITY, MAKERS
 from netvitals.capture.site import Follows
 

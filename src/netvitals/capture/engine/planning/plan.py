@@ -12,10 +12,8 @@ from typing import Any
 
 import torch
 
-from netvitals.activations.table import ACTIVATIONS
-from netvitals.anatomy.anatomy import Anatomy
-from netvitals.anatomy.ir import Operation, Role
-from netvitals.anatomy.regions import Region
+from netvitals.activations import ACTIVATIONS
+from netvitals.anatomy import Anatomy, Operation, Region, Role
 from netvitals.capture.engine.modules import ModuleInfo
 from netvitals.capture.engine.planning.cores import Core, core_of, declared_core
 from netvitals.capture.engine.planning.extras import SOFTMAXES, Extra, attention_of, blocks, counted, named, product_of

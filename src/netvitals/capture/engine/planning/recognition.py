@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from netvitals import activations
-from netvitals.activations.table import ACTIVATIONS, Activation
-from netvitals.anatomy.ir import Operation, Slot
+from netvitals.activations import ACTIVATIONS, Activation
+from netvitals.anatomy import Operation, Slot
 from netvitals.capture.engine.planning.recorded import IDENTITY, MAKERS
 
 

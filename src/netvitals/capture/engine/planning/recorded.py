@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
-from netvitals.anatomy.ir import Operation, Slot, Value
+from netvitals.anatomy import Operation, Slot, Value
 
 IDENTITY = frozenset({"detach", "alias", "clone", "_to_copy", "lift_fresh"})  # bookkeeping that changes no value
 MAKERS = frozenset({"zeros_like", "ones_like", "empty_like", "full_like"})  # read a shape, not a value
