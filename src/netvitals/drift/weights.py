@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from netvitals.stats import order as _order
+from netvitals.stats import upper_quantile
 
 WEIGHT_METRICS = (
     "weight_mean",
@@ -131,7 +131,7 @@ def weight_columns(w: Tensor) -> list[Tensor]:
     scratch = torch.empty_like(w)
     negative = torch.lt(w, 0, out=scratch).mean(1)
     positive = torch.gt(w, 0, out=scratch).mean(1)
-    extreme = _order.upper_quantile(torch.abs(w, out=scratch), EXTREME)
+    extreme = upper_quantile(torch.abs(w, out=scratch), EXTREME)
     return [
         mean[:, 0],
         row_std(w, mean, scratch),

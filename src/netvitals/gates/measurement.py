@@ -34,7 +34,7 @@ from netvitals.capture import (
     undisturbed,
 )
 from netvitals.gates.report import Backend, GateReport, SiteGates
-from netvitals.stats import order as _order
+from netvitals.stats import quantile_rank, sampled
 
 SAMPLE = 1 << 14  # elements behind the percentiles of one site
 RATIO_TOLERANCE = 1e-6  # 0.1·g / g may round to either side of 0.1
@@ -136,9 +136,9 @@ class _Collector(Vital):
                 densities[theta] = float(active.sum()) / measured if measured else math.nan
             shares[theta] = share.cpu().numpy()
         kept = slope.reshape(-1) if everything else slope[valid]
-        ordered = _order.sampled(kept.abs(), SAMPLE).sort().values.double().cpu().numpy()
+        ordered = sampled(kept.abs(), SAMPLE).sort().values.double().cpu().numpy()
         percentiles = (
-            ordered[[_order.quantile_rank(ordered.size, p / 100) for p in range(1, 100)]]
+            ordered[[quantile_rank(ordered.size, p / 100) for p in range(1, 100)]]
             if measured
             else np.full(99, math.nan)
         )

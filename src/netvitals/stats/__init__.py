@@ -5,6 +5,11 @@ from netvitals.stats.correlation import Correlation, pearson, spearman
 # for other packages of netvitals, not public
 from netvitals.stats.histogram import MagnitudeHistogram as MagnitudeHistogram
 from netvitals.stats.line import Slope, local_slopes, loglog_slope, slope
+from netvitals.stats.order import host_nonzero_median as host_nonzero_median
+from netvitals.stats.order import quantile_rank as quantile_rank
+from netvitals.stats.order import quantiles as quantiles
+from netvitals.stats.order import sampled as sampled
+from netvitals.stats.order import upper_quantile as upper_quantile
 from netvitals.stats.spectrum import DEFINITIONS as DEFINITIONS
 from netvitals.stats.spectrum import EffectiveRank, effective_rank
 from netvitals.stats.spectrum import spectrum_ranks as spectrum_ranks

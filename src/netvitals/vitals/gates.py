@@ -14,7 +14,7 @@ import torch
 
 from netvitals.capture import ActivationView, Metric, ProductView, Recorder, ReduceOverRanks, Vital
 from netvitals.gates import checked_thetas
-from netvitals.stats import order as _order
+from netvitals.stats import quantiles, sampled
 from netvitals.vitals._pooling import Pool, PooledTable, Rows
 
 QUANTILES = (0.05, 0.50, 0.95)
@@ -86,7 +86,7 @@ class Gates(Vital):
         shares = [torch.gt(gate, t, out=scratch).mean(view.over) for t in self.thetas]
         mean = slope.mean()
         spread = torch.linalg.vector_norm(torch.sub(slope, mean, out=scratch))
-        quantiles = _order.quantiles(_order.sampled(gate.reshape(-1)), QUANTILES)
+        quantiles = quantiles(sampled(gate.reshape(-1)), QUANTILES)
         self._smooth.add(
             recorder,
             view.layout,

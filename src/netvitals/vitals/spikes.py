@@ -17,7 +17,7 @@ from torch import Tensor
 
 from netvitals.capture import ActivationView, Kind, Layout, Metric, Recorder, ReduceOverRanks, TensorView, Vital
 from netvitals.drift import SPIKE_RMS, heights
-from netvitals.stats import order as _order
+from netvitals.stats import host_nonzero_median, sampled, upper_quantile
 
 MEDIAN_SAMPLE = 512  # entries behind the median, evenly strided
 METRICS = (
@@ -102,9 +102,9 @@ class Spikes(Vital):
         squares.mul_(squares)
         variance, fourth = squares.mean(), torch.linalg.vector_norm(squares)
         flat = size.reshape(1, -1)
-        p999, limit = _order.upper_quantile(flat), (variance + mean * mean).sqrt() * self.k
+        p999, limit = upper_quantile(flat), (variance + mean * mean).sqrt() * self.k
         count = torch.gt(size, limit, out=squares).sum()
-        sample = _order.sampled(flat, MEDIAN_SAMPLE)
+        sample = sampled(flat, MEDIAN_SAMPLE)
         row = size.amax(1).reshape(-1).argmax()
         mean_abs = mean if view.is_relu else size.mean()
         moments: tuple[Tensor, ...] = ()
@@ -141,7 +141,7 @@ class Spikes(Vital):
         high = heights(
             largest,
             mean=mean_abs,
-            median=_order.host_nonzero_median(middle)[0],
+            median=host_nonzero_median(middle)[0],
             variance=variance,
             fourth=fourth,
             elements=elements,
