@@ -1,86 +1,67 @@
 """What an activation is, and what theory says of it before any training."""
 
-from netvitals.activations.classes import ActivationClass, classify, phi, phi_closed
-from netvitals.activations.derivatives import derivative, derivative_pair
-from netvitals.activations.expansion import Smoothness, smoothness, taylor
-from netvitals.activations.functions import (
-    BSiLU,
-    Centered,
-    Function,
-    Polynomial,
-    Squared,
-    StiffSigmoid,
-    ZeroMean,
-    b_silu,
-)
-from netvitals.activations.ignored import IGNORED
+from netvitals.activations.classes import ActivationClass as ActivationClass
+from netvitals.activations.classes import classify
+from netvitals.activations.classes import phi as phi
+from netvitals.activations.classes import phi_closed as phi_closed
+from netvitals.activations.derivatives import derivative
+from netvitals.activations.derivatives import derivative_pair as derivative_pair
+from netvitals.activations.expansion import Smoothness as Smoothness
+from netvitals.activations.expansion import smoothness, taylor
+from netvitals.activations.functions import BSiLU, Squared, b_silu
+from netvitals.activations.functions import Centered as Centered
+from netvitals.activations.functions import Function as Function
+from netvitals.activations.functions import Polynomial as Polynomial
+from netvitals.activations.functions import StiffSigmoid as StiffSigmoid
+from netvitals.activations.functions import ZeroMean as ZeroMean
+from netvitals.activations.ignored import IGNORED as IGNORED
 from netvitals.activations.lookalike import look_alike
-from netvitals.activations.moments import expect, gauss_hermite, hermite_coefficients, moment
-from netvitals.activations.recognise import (
-    ELEMENTWISE,
-    FUNCTIONAL,
-    MODULES,
-    functional_spec,
-    is_activation,
-    is_elementwise,
-    spec_of,
-)
-from netvitals.activations.registry import canonical, formula, get, names
-from netvitals.activations.sparse import QuantileReLU, TopK, kth, quantile_relu, topk_mask
+from netvitals.activations.moments import expect, hermite_coefficients, moment
+from netvitals.activations.moments import gauss_hermite as gauss_hermite
+from netvitals.activations.recognise import ELEMENTWISE as ELEMENTWISE
+from netvitals.activations.recognise import FUNCTIONAL as FUNCTIONAL
+from netvitals.activations.recognise import MODULES as MODULES
+from netvitals.activations.recognise import functional_spec as functional_spec
+from netvitals.activations.recognise import is_activation as is_activation
+from netvitals.activations.recognise import is_elementwise as is_elementwise
+from netvitals.activations.recognise import spec_of as spec_of
+from netvitals.activations.registry import canonical as canonical
+from netvitals.activations.registry import formula, get, names
+from netvitals.activations.sparse import QuantileReLU, quantile_relu
+from netvitals.activations.sparse import TopK as TopK
+from netvitals.activations.sparse import kth as kth
+from netvitals.activations.sparse import topk_mask as topk_mask
 from netvitals.activations.surrogate import NoisyReLU, SugarBSiLU, noisy_relu, sugar_b_silu
-from netvitals.activations.table import ACTIVATIONS, MIXING, Activation
-from netvitals.activations.theory import Constants, constants
-from netvitals.activations.thresholds import Crossings, crossings
+from netvitals.activations.table import ACTIVATIONS, Activation
+from netvitals.activations.table import MIXING as MIXING
+from netvitals.activations.theory import Constants as Constants
+from netvitals.activations.theory import constants
+from netvitals.activations.thresholds import Crossings as Crossings
+from netvitals.activations.thresholds import crossings
 
 __all__ = [
     "ACTIVATIONS",
-    "ELEMENTWISE",
-    "FUNCTIONAL",
-    "IGNORED",
-    "MIXING",
-    "MODULES",
     "Activation",
-    "ActivationClass",
     "BSiLU",
-    "Centered",
-    "Constants",
-    "Crossings",
-    "Function",
     "NoisyReLU",
-    "Polynomial",
     "QuantileReLU",
-    "Smoothness",
     "Squared",
-    "StiffSigmoid",
     "SugarBSiLU",
-    "TopK",
-    "ZeroMean",
     "b_silu",
-    "canonical",
     "classify",
     "constants",
     "crossings",
     "derivative",
-    "derivative_pair",
     "expect",
     "formula",
-    "functional_spec",
-    "gauss_hermite",
     "get",
     "hermite_coefficients",
-    "is_activation",
-    "is_elementwise",
-    "kth",
     "look_alike",
     "moment",
     "names",
     "noisy_relu",
-    "phi",
-    "phi_closed",
     "quantile_relu",
     "smoothness",
-    "spec_of",
     "sugar_b_silu",
     "taylor",
-    "topk_mask",
 ]

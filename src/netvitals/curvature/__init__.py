@@ -13,10 +13,9 @@
 """
 
 from netvitals.curvature import dag
-from netvitals.curvature.advice.answer import CurvatureReport, report
-
-# for other packages of netvitals, not public
+from netvitals.curvature.advice.answer import CurvatureReport as CurvatureReport
 from netvitals.curvature.advice.answer import edge_of as edge_of
+from netvitals.curvature.advice.answer import report
 from netvitals.curvature.advice.design import bottlenecks, dropped_blocks, recommend
 from netvitals.curvature.advice.distance import bandwidth, decay
 from netvitals.curvature.advice.heatmap import Weight as Weight
@@ -27,39 +26,39 @@ from netvitals.curvature.advice.heatmap import text_at as text_at
 from netvitals.curvature.engine.graph import OUT as OUT
 from netvitals.curvature.engine.graph import NodeGraph as NodeGraph
 from netvitals.curvature.engine.operator import operators
-from netvitals.curvature.matrices.diagonals import Diagonal, diagonal
-from netvitals.curvature.matrices.influence import Influence, influence
-from netvitals.curvature.matrices.kronecker import Kronecker, kronecker
+from netvitals.curvature.matrices.diagonals import Diagonal as Diagonal
+from netvitals.curvature.matrices.diagonals import diagonal
+from netvitals.curvature.matrices.influence import Influence as Influence
+from netvitals.curvature.matrices.influence import influence
+from netvitals.curvature.matrices.kronecker import Kronecker as Kronecker
+from netvitals.curvature.matrices.kronecker import kronecker
 from netvitals.curvature.matrices.solving import damped_inverse
 from netvitals.curvature.measure.between_layers import between_layers
-from netvitals.curvature.measure.cost import CostPlan, plan
-from netvitals.curvature.measure.density import SpectralDensity, spectral_density
+from netvitals.curvature.measure.cost import CostPlan as CostPlan
+from netvitals.curvature.measure.cost import plan
+from netvitals.curvature.measure.density import SpectralDensity as SpectralDensity
+from netvitals.curvature.measure.density import spectral_density
 from netvitals.curvature.measure.following import ParameterLook as ParameterLook
 from netvitals.curvature.measure.following import look_at as look_at
-from netvitals.curvature.measure.jacobians import Bend, activation_bend, node_jacobians
-from netvitals.curvature.measure.result import InterlayerCurvature
-from netvitals.curvature.measure.spectrum import Eigenvalues, top_eigenvalues
-from netvitals.curvature.measure.traces import Trace, trace
+from netvitals.curvature.measure.jacobians import Bend as Bend
+from netvitals.curvature.measure.jacobians import activation_bend, node_jacobians
+from netvitals.curvature.measure.result import InterlayerCurvature as InterlayerCurvature
+from netvitals.curvature.measure.spectrum import Eigenvalues as Eigenvalues
+from netvitals.curvature.measure.spectrum import top_eigenvalues
+from netvitals.curvature.measure.traces import Trace as Trace
+from netvitals.curvature.measure.traces import trace
 
 __all__ = [
     # ask everything at once
     "report",
-    "CurvatureReport",
     # measure a model
     "between_layers",
-    "InterlayerCurvature",
     "plan",
-    "CostPlan",
     "trace",
-    "Trace",
     "diagonal",
-    "Diagonal",
     "top_eigenvalues",
-    "Eigenvalues",
     "spectral_density",
-    "SpectralDensity",
     "activation_bend",
-    "Bend",
     # say what it means
     "recommend",
     "bottlenecks",
@@ -70,9 +69,7 @@ __all__ = [
     "operators",
     "damped_inverse",
     "kronecker",
-    "Kronecker",
     "influence",
-    "Influence",
     "node_jacobians",
     # the theory
     "dag",

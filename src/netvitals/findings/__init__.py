@@ -1,16 +1,21 @@
 """Readings and laws turned into a diagnosis: causes with their consequences, dated, with what would refute them."""
 
-from netvitals.findings.diagnosis import RULES, Checked, Findings, activations_of, diagnose, open_run
-
-# for other packages of netvitals, not public
+from netvitals.findings.diagnosis import RULES, Findings, diagnose, open_run
+from netvitals.findings.diagnosis import Checked as Checked
+from netvitals.findings.diagnosis import activations_of as activations_of
 from netvitals.findings.explanation import error_rate as error_rate
 from netvitals.findings.explanation import explain as explain
 from netvitals.findings.explanation import rule_named as rule_named
 from netvitals.findings.explanation import threshold_of as threshold_of
-from netvitals.findings.series import Measurements, Series, is_pooled, table
+from netvitals.findings.series import Measurements as Measurements
+from netvitals.findings.series import Series as Series
+from netvitals.findings.series import is_pooled as is_pooled
 from netvitals.findings.series import measurements_by_run as measurements_by_run
-from netvitals.findings.status import STATES, Status
-from netvitals.runs import Evidence, Finding, Remedy
+from netvitals.findings.series import table as table
+from netvitals.findings.status import STATES as STATES
+from netvitals.findings.status import Status as Status
+from netvitals.runs import Evidence, Finding
+from netvitals.runs import Remedy as Remedy
 
 REMEDIES = {
     "zero_grad": "call optimizer.zero_grad() before each backward pass",
@@ -45,20 +50,10 @@ REMEDIES = {
 }  # what a program can do about a finding
 
 __all__ = [
-    "REMEDIES",
     "RULES",
-    "STATES",
-    "Checked",
     "Evidence",
     "Finding",
     "Findings",
-    "Measurements",
-    "Remedy",
-    "Series",
-    "Status",
-    "activations_of",
     "diagnose",
-    "is_pooled",
     "open_run",
-    "table",
 ]

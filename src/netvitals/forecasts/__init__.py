@@ -11,18 +11,20 @@ to.
 """
 
 from netvitals.forecasts.divergence_lookahead import ORDERS as ORDERS
-
-# for other packages of netvitals, not public
 from netvitals.forecasts.divergence_lookahead import DivergenceLookahead as DivergenceLookahead
 from netvitals.forecasts.divergence_lookahead import Lookahead
 from netvitals.forecasts.forecast import LOOKAHEAD as LOOKAHEAD
 from netvitals.forecasts.forecast import Forecast
-from netvitals.forecasts.forecaster import Forecaster
+from netvitals.forecasts.forecaster import Forecaster as Forecaster
 from netvitals.forecasts.log import ForecastLog, forecast_log
 from netvitals.forecasts.log import scored as scored
 from netvitals.forecasts.lookahead import STEPS as STEPS
-from netvitals.forecasts.lookahead import LookaheadRun, look_ahead
-from netvitals.forecasts.scoring import MethodScore, Score, by_method, score
+from netvitals.forecasts.lookahead import LookaheadRun as LookaheadRun
+from netvitals.forecasts.lookahead import look_ahead
+from netvitals.forecasts.scoring import MethodScore as MethodScore
+from netvitals.forecasts.scoring import Score as Score
+from netvitals.forecasts.scoring import by_method as by_method
+from netvitals.forecasts.scoring import score as score
 from netvitals.forecasts.value_lookahead import BATCHES as BATCHES
 from netvitals.forecasts.value_lookahead import ENOUGH as ENOUGH
 from netvitals.forecasts.value_lookahead import READ as READ
@@ -33,13 +35,7 @@ from netvitals.forecasts.value_lookahead import reader as reader
 __all__ = [
     "Forecast",
     "ForecastLog",
-    "Forecaster",
     "Lookahead",
-    "LookaheadRun",
-    "MethodScore",
-    "Score",
-    "by_method",
     "forecast_log",
     "look_ahead",
-    "score",
 ]

@@ -11,8 +11,6 @@ The watcher is the vital sign ``gates``.
 """
 
 from netvitals.gates.forecasting import GateForecast, forecast
-
-# for other packages of netvitals, not public
 from netvitals.gates.measurement import checked_thetas as checked_thetas
 from netvitals.gates.measurement import measure
 from netvitals.gates.prediction import PREDICTORS, Margins, margins, predict

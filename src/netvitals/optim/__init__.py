@@ -5,8 +5,10 @@ If unsure, use :class:`DDCAdam` with the gauges that :func:`find_gauges` proves 
 
 # the symmetries of a model's loss
 # how much of Adam is needed for an effect?
-from netvitals.optim.ablations import EpsFloor, HomogeneityDial, MomentumSign
-from netvitals.optim.ddc import DDC  # the same with a base of one's own
+from netvitals.optim.ablations import EpsFloor as EpsFloor
+from netvitals.optim.ablations import HomogeneityDial as HomogeneityDial
+from netvitals.optim.ablations import MomentumSign as MomentumSign
+from netvitals.optim.ddc import DDC as DDC  # the same with a base of one's own
 
 # optimisers that respect them
 from netvitals.optim.ddcadam import DDCAdam
@@ -22,41 +24,34 @@ from netvitals.optim.gauges import (
     ln_scale,
     relu_rescale,
 )
-
-# for other packages of netvitals, not public
 from netvitals.optim.gauges import GaugeDrift as GaugeDrift
 from netvitals.optim.gauges import gauge_energy as gauge_energy
 from netvitals.optim.gauges import orbit_position as orbit_position
 
 # momentum with orthogonalised updates
-from netvitals.optim.muon import Muon, MuonAdamW, fused_parts, muon_split
-from netvitals.optim.precondition import AdamBase, RMSBase, SignBase
+from netvitals.optim.muon import Muon, MuonAdamW, muon_split
+from netvitals.optim.muon import fused_parts as fused_parts
+from netvitals.optim.precondition import AdamBase as AdamBase
+from netvitals.optim.precondition import RMSBase as RMSBase
+from netvitals.optim.precondition import SignBase as SignBase
 from netvitals.optim.schedules import FutureRates as FutureRates
 from netvitals.optim.schedules import RatePlan as RatePlan
 from netvitals.optim.schedules import group_settings as group_settings
 from netvitals.optim.zloss import z_loss  # or fix the logit shift by a term of the loss
 
 __all__ = [
-    "DDC",
-    "AdamBase",
     "DDCAdam",
-    "EpsFloor",
     "Gauge",
     "Gauges",
-    "HomogeneityDial",
-    "MomentumSign",
     "Muon",
     "MuonAdamW",
-    "RMSBase",
     "Rescale",
     "Shift",
-    "SignBase",
     "ce_shift_bias",
     "ce_shift_rows",
     "chained_rescale",
     "channel_rescale",
     "find_gauges",
-    "fused_parts",
     "ln_scale",
     "muon_split",
     "orbit_change",

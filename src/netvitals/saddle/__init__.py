@@ -27,48 +27,52 @@ What proofs and studies need besides (chains, blocks, closures, homotopy, Perron
 is in the modules of these three folders.
 """
 
-from netvitals.saddle.laws.drives import Drive, drive
+from netvitals.saddle.laws.drives import Drive as Drive
+from netvitals.saddle.laws.drives import drive
 from netvitals.saddle.laws.escape import EscapeTime, escape_time
-from netvitals.saddle.laws.flow import ReducedFlow, reduced_flow
-from netvitals.saddle.laws.planning import PlateauPlan, plan
-from netvitals.saddle.measure.accounting import StepAccounts, measure_steps
-
-# for other packages of netvitals, not public
+from netvitals.saddle.laws.flow import ReducedFlow as ReducedFlow
+from netvitals.saddle.laws.flow import reduced_flow
+from netvitals.saddle.laws.planning import PlateauPlan as PlateauPlan
+from netvitals.saddle.laws.planning import plan
+from netvitals.saddle.measure.accounting import StepAccounts as StepAccounts
+from netvitals.saddle.measure.accounting import measure_steps
 from netvitals.saddle.measure.accounting import named_terms as named_terms
 from netvitals.saddle.measure.accounting import pair_numbers as pair_numbers
-from netvitals.saddle.measure.bottlenecks import Bottleneck, bottleneck
-from netvitals.saddle.measure.conservation import ConservationLaws, conserved
-from netvitals.saddle.measure.exponent import ExponentFit, fit_exponent
-from netvitals.saddle.measure.forecasting import EscapeForecast, forecast, forecast_live, optimizer_rule
+from netvitals.saddle.measure.bottlenecks import Bottleneck as Bottleneck
+from netvitals.saddle.measure.bottlenecks import bottleneck
+from netvitals.saddle.measure.conservation import ConservationLaws as ConservationLaws
+from netvitals.saddle.measure.conservation import conserved
+from netvitals.saddle.measure.exponent import ExponentFit as ExponentFit
+from netvitals.saddle.measure.exponent import fit_exponent
+from netvitals.saddle.measure.forecasting import EscapeForecast, forecast, forecast_live
 from netvitals.saddle.measure.forecasting import no_forecast as no_forecast
-from netvitals.saddle.measure.growth import Growth, measure_growth
+from netvitals.saddle.measure.forecasting import optimizer_rule as optimizer_rule
+from netvitals.saddle.measure.growth import Growth as Growth
+from netvitals.saddle.measure.growth import measure_growth
 from netvitals.saddle.measure.growth import rate_left as rate_left
-from netvitals.saddle.measure.identity import ImbalanceIdentity, PairImbalance, imbalance
+from netvitals.saddle.measure.identity import ImbalanceIdentity as ImbalanceIdentity
+from netvitals.saddle.measure.identity import PairImbalance as PairImbalance
+from netvitals.saddle.measure.identity import imbalance
 from netvitals.saddle.measure.outlook import LEAVES as LEAVES
 from netvitals.saddle.measure.outlook import forecast_escape
-from netvitals.saddle.measure.pairs import ChainImbalance, chain_imbalance
+from netvitals.saddle.measure.pairs import ChainImbalance as ChainImbalance
 from netvitals.saddle.measure.pairs import balance_terms as balance_terms
+from netvitals.saddle.measure.pairs import chain_imbalance
 from netvitals.saddle.measure.pairs import layer_pairs as layer_pairs
-from netvitals.saddle.measure.plateau import Snapshot, measure_plateau
+from netvitals.saddle.measure.plateau import Snapshot as Snapshot
 from netvitals.saddle.measure.plateau import fall_speed as fall_speed
+from netvitals.saddle.measure.plateau import measure_plateau
 from netvitals.saddle.rollout.escape import escape_rollout
 from netvitals.saddle.rollout.renewal import EscapeRollouts as EscapeRollouts
 from netvitals.saddle.students.network import he_stack
-from netvitals.saddle.students.task import Teacher, teacher
-from netvitals.saddle.students.trajectories import Descent, descend
+from netvitals.saddle.students.task import Teacher as Teacher
+from netvitals.saddle.students.task import teacher
+from netvitals.saddle.students.trajectories import Descent as Descent
+from netvitals.saddle.students.trajectories import descend
 
 __all__ = [
     # measure
-    "Bottleneck",
-    "ChainImbalance",
-    "ConservationLaws",
-    "ExponentFit",
     "EscapeForecast",
-    "Growth",
-    "ImbalanceIdentity",
-    "PairImbalance",
-    "Snapshot",
-    "StepAccounts",
     "bottleneck",
     "chain_imbalance",
     "conserved",
@@ -80,20 +84,14 @@ __all__ = [
     "measure_growth",
     "measure_plateau",
     "measure_steps",
-    "optimizer_rule",
     "escape_rollout",
     # laws
-    "Drive",
     "EscapeTime",
-    "PlateauPlan",
-    "ReducedFlow",
     "drive",
     "escape_time",
     "plan",
     "reduced_flow",
     # students
-    "Descent",
-    "Teacher",
     "descend",
     "he_stack",
     "teacher",

@@ -8,94 +8,81 @@ What runs a model takes ``(model, loss_fn, batch)``, the loss as "ce", "mse" or 
 
 # one checkpoint, looked at once
 # room for a new task
-from netvitals.singular.adapters.adapter import TangentialLoRA, tangential_lora
-from netvitals.singular.adapters.pruning import PruningPlan, pruning_plan
-from netvitals.singular.adapters.tangent import SafeDirections, safe_directions
+from netvitals.singular.adapters.adapter import TangentialLoRA as TangentialLoRA
+from netvitals.singular.adapters.adapter import tangential_lora
+from netvitals.singular.adapters.pruning import PruningPlan as PruningPlan
+from netvitals.singular.adapters.pruning import pruning_plan
+from netvitals.singular.adapters.tangent import SafeDirections as SafeDirections
+from netvitals.singular.adapters.tangent import safe_directions
 from netvitals.singular.checkpoint.attention import value_output
-from netvitals.singular.checkpoint.dead_directions import DeadDirections, measure  # every reading below at once
-from netvitals.singular.checkpoint.deviation import RateDeviation, rate_deviation  # against what theory says
+from netvitals.singular.checkpoint.dead_directions import (  # every reading below at once
+    DeadDirections as DeadDirections,
+)
+from netvitals.singular.checkpoint.dead_directions import measure
+from netvitals.singular.checkpoint.deviation import RateDeviation as RateDeviation  # against what theory says
+from netvitals.singular.checkpoint.deviation import rate_deviation
 from netvitals.singular.checkpoint.layernorm import ln_kernel_test
-from netvitals.singular.checkpoint.readout import Candidate, Readout, readout, spectrum_along
-
-# for other packages of netvitals, not public
+from netvitals.singular.checkpoint.readout import Candidate as Candidate
+from netvitals.singular.checkpoint.readout import Readout as Readout
 from netvitals.singular.checkpoint.readout import check_task as check_task
 from netvitals.singular.checkpoint.readout import distance as distance
+from netvitals.singular.checkpoint.readout import readout
+from netvitals.singular.checkpoint.readout import spectrum_along as spectrum_along
 
 # over a training run
-from netvitals.singular.checkpoint.spectra import SpectraHistory, spectra_history
-from netvitals.singular.checkpoint.stream import StreamSigma, sigma_stream
+from netvitals.singular.checkpoint.spectra import SpectraHistory as SpectraHistory
+from netvitals.singular.checkpoint.spectra import spectra_history
+from netvitals.singular.checkpoint.stream import StreamSigma as StreamSigma
 from netvitals.singular.checkpoint.stream import inside as inside
-from netvitals.singular.checkpoint.tracker import change_points, condition_jumps, phase
-from netvitals.singular.laws.design import DesignRanking, rank_designs
+from netvitals.singular.checkpoint.stream import sigma_stream
+from netvitals.singular.checkpoint.tracker import change_points as change_points
+from netvitals.singular.checkpoint.tracker import condition_jumps as condition_jumps
+from netvitals.singular.checkpoint.tracker import phase as phase
+from netvitals.singular.laws.design import DesignRanking as DesignRanking
+from netvitals.singular.laws.design import rank_designs as rank_designs
 
 # what theory says
 from netvitals.singular.laws.fluctuation import nu
 from netvitals.singular.laws.fluctuation import nu_data_free as nu_data_free
-from netvitals.singular.laws.prediction import Rates, predict_rates
-from netvitals.singular.laws.rlct import (
-    rlct_additive,
-    rlct_crossing,
-    rlct_deep_linear,
-    rlct_reduced_rank,
-    rlct_single,
-)
-from netvitals.singular.moments.kronecker import KFAC, kfac
+from netvitals.singular.laws.prediction import Rates as Rates
+from netvitals.singular.laws.prediction import predict_rates
+from netvitals.singular.laws.rlct import rlct_additive, rlct_crossing, rlct_deep_linear, rlct_reduced_rank, rlct_single
+from netvitals.singular.moments.kronecker import KFAC as KFAC
+from netvitals.singular.moments.kronecker import kfac
 from netvitals.singular.moments.schur import schur_profile
 from netvitals.singular.networks import zoo  # models with known answers
-from netvitals.singular.networks.architecture import AttentionChain, Chain, SwiGLUStack  # what rates are predicted for
-from netvitals.singular.networks.crossed import CrossAttentionChain, ProjectedChain
-from netvitals.singular.orders.crossing import recover_crossing
-from netvitals.singular.orders.nature import along, gauge_or_singular
+from netvitals.singular.networks.architecture import AttentionChain as AttentionChain  # what rates are predicted for
+from netvitals.singular.networks.architecture import Chain as Chain
+from netvitals.singular.networks.architecture import SwiGLUStack as SwiGLUStack
+from netvitals.singular.networks.crossed import CrossAttentionChain as CrossAttentionChain
+from netvitals.singular.networks.crossed import ProjectedChain as ProjectedChain
+from netvitals.singular.orders.crossing import recover_crossing as recover_crossing
+from netvitals.singular.orders.nature import along as along
+from netvitals.singular.orders.nature import gauge_or_singular
 
 # the order of one direction, for a model given as a function of its parameters
-from netvitals.singular.orders.order import KLOrder, kl_order
-from netvitals.singular.orders.rates import RateFit, rate_fit
-from netvitals.singular.orders.spectrum import Classified, classify_spectrum, fisher_spectrum
+from netvitals.singular.orders.order import KLOrder as KLOrder
+from netvitals.singular.orders.order import kl_order
+from netvitals.singular.orders.rates import RateFit as RateFit
+from netvitals.singular.orders.rates import rate_fit
+from netvitals.singular.orders.spectrum import Classified as Classified
+from netvitals.singular.orders.spectrum import classify_spectrum
+from netvitals.singular.orders.spectrum import fisher_spectrum as fisher_spectrum
 
 # the learning coefficient, by sampling
-from netvitals.singular.sampling.coefficient import LLC
-from netvitals.singular.sampling.evidence import WAIC, WatanabeTriple, waic, wbic
-from netvitals.singular.sampling.history import (
-    CoefficientHistory,
-    PartHistories,
-    coefficient_by_part,
-    coefficient_history,
-)
+from netvitals.singular.sampling.coefficient import LLC as LLC
+from netvitals.singular.sampling.evidence import WAIC as WAIC
+from netvitals.singular.sampling.evidence import WatanabeTriple as WatanabeTriple
+from netvitals.singular.sampling.evidence import waic, wbic
+from netvitals.singular.sampling.history import CoefficientHistory as CoefficientHistory
+from netvitals.singular.sampling.history import PartHistories as PartHistories
+from netvitals.singular.sampling.history import coefficient_by_part, coefficient_history
 from netvitals.singular.sampling.llc import learning_coefficient
 
 __all__ = [
-    "KFAC",
-    "LLC",
-    "WAIC",
-    "AttentionChain",
-    "Candidate",
-    "Chain",
-    "Classified",
-    "CoefficientHistory",
-    "CrossAttentionChain",
-    "DeadDirections",
-    "DesignRanking",
-    "KLOrder",
-    "PartHistories",
-    "ProjectedChain",
-    "PruningPlan",
-    "RateDeviation",
-    "RateFit",
-    "Rates",
-    "Readout",
-    "SafeDirections",
-    "SpectraHistory",
-    "StreamSigma",
-    "SwiGLUStack",
-    "TangentialLoRA",
-    "WatanabeTriple",
-    "along",
-    "change_points",
     "classify_spectrum",
     "coefficient_by_part",
     "coefficient_history",
-    "condition_jumps",
-    "fisher_spectrum",
     "gauge_or_singular",
     "kfac",
     "kl_order",
@@ -103,14 +90,11 @@ __all__ = [
     "ln_kernel_test",
     "measure",
     "nu",
-    "phase",
     "predict_rates",
     "pruning_plan",
-    "rank_designs",
     "rate_deviation",
     "rate_fit",
     "readout",
-    "recover_crossing",
     "rlct_additive",
     "rlct_crossing",
     "rlct_deep_linear",
@@ -120,7 +104,6 @@ __all__ = [
     "schur_profile",
     "sigma_stream",
     "spectra_history",
-    "spectrum_along",
     "tangential_lora",
     "value_output",
     "waic",

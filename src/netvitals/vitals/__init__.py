@@ -12,27 +12,31 @@ import difflib
 from collections.abc import Iterable
 from typing import Any
 
-from netvitals.capture import EARLY_MEASUREMENTS, Metric, Vital, WatchContext
-from netvitals.vitals.attention import AttentionVital
-from netvitals.vitals.curvature import Curvature
-from netvitals.vitals.dead_directions import KFACFloor, Orders, StreamFloor
-from netvitals.vitals.drift import Drift
-from netvitals.vitals.experts import ExpertsVital
-from netvitals.vitals.gates import Gates
-from netvitals.vitals.gauge_charges import GaugeCharges
-from netvitals.vitals.gradients import Gradients
-from netvitals.vitals.imbalance import Imbalance, StepAccounting
-from netvitals.vitals.inputs import Inputs
-from netvitals.vitals.optimizer import OptimizerSettings
-from netvitals.vitals.outputs import Outputs
-from netvitals.vitals.plateau import PlateauForecast
-from netvitals.vitals.preactivations import Preactivations
-from netvitals.vitals.rank import Rank
-from netvitals.vitals.ranks import RanksVital
-from netvitals.vitals.sparsity import Sparsity
-from netvitals.vitals.spikes import Spikes
-from netvitals.vitals.stream import StreamVital
-from netvitals.vitals.training import Training
+from netvitals.capture import EARLY_MEASUREMENTS, Metric, Vital
+from netvitals.capture import WatchContext as WatchContext
+from netvitals.vitals.attention import AttentionVital as AttentionVital
+from netvitals.vitals.curvature import Curvature as Curvature
+from netvitals.vitals.dead_directions import KFACFloor as KFACFloor
+from netvitals.vitals.dead_directions import Orders as Orders
+from netvitals.vitals.dead_directions import StreamFloor as StreamFloor
+from netvitals.vitals.drift import Drift as Drift
+from netvitals.vitals.experts import ExpertsVital as ExpertsVital
+from netvitals.vitals.gates import Gates as Gates
+from netvitals.vitals.gauge_charges import GaugeCharges as GaugeCharges
+from netvitals.vitals.gradients import Gradients as Gradients
+from netvitals.vitals.imbalance import Imbalance as Imbalance
+from netvitals.vitals.imbalance import StepAccounting as StepAccounting
+from netvitals.vitals.inputs import Inputs as Inputs
+from netvitals.vitals.optimizer import OptimizerSettings as OptimizerSettings
+from netvitals.vitals.outputs import Outputs as Outputs
+from netvitals.vitals.plateau import PlateauForecast as PlateauForecast
+from netvitals.vitals.preactivations import Preactivations as Preactivations
+from netvitals.vitals.rank import Rank as Rank
+from netvitals.vitals.ranks import RanksVital as RanksVital
+from netvitals.vitals.sparsity import Sparsity as Sparsity
+from netvitals.vitals.spikes import Spikes as Spikes
+from netvitals.vitals.stream import StreamVital as StreamVital
+from netvitals.vitals.training import Training as Training
 
 REGISTRY: dict[str, type[Vital]] = {
     v.name: v
@@ -249,38 +253,10 @@ def _row(*cells: str) -> str:
 
 __all__ = [
     "REGISTRY",
-    "AttentionVital",
-    "Curvature",
-    "Drift",
-    "ExpertsVital",
-    "Gates",
-    "GaugeCharges",
-    "Gradients",
-    "Imbalance",
-    "Inputs",
-    "KFACFloor",
     "Metric",
-    "OptimizerSettings",
-    "Orders",
-    "Outputs",
-    "PlateauForecast",
-    "Preactivations",
-    "Rank",
-    "RanksVital",
-    "Sparsity",
-    "Spikes",
-    "StepAccounting",
-    "StreamFloor",
-    "StreamVital",
-    "Training",
     "Vital",
-    "WatchContext",
     "choose",
-    "default",
-    "entry",
     "get",
-    "how_often",
     "names",
     "reference",
-    "table",
 ]

@@ -86,11 +86,11 @@ class Gates(Vital):
         shares = [torch.gt(gate, t, out=scratch).mean(view.over) for t in self.thetas]
         mean = slope.mean()
         spread = torch.linalg.vector_norm(torch.sub(slope, mean, out=scratch))
-        quantiles = quantiles(sampled(gate.reshape(-1)), QUANTILES)
+        tails = quantiles(sampled(gate.reshape(-1)), QUANTILES)
         self._smooth.add(
             recorder,
             view.layout,
-            (numbers.mean, gate.mean(), mean, spread, *quantiles, *shares),
+            (numbers.mean, gate.mean(), mean, spread, *tails, *shares),
             self._kinds,
             alone="q05, q50, q95",
         )
