@@ -1,14 +1,16 @@
 """`import netvitals` and the help of the command line load no torch, and `netvitals.watch` is the function."""
 
+import importlib
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import netvitals
 
 PUBLIC = """
-Checkup Finding Findings Forecast Metric Run Vital Watch __version__ activations anatomy checkup curvature drift gates
+Checkup Finding Findings Forecast Lookahead Metric Run Vital Watch __version__ activations anatomy checkup curvature drift gates
 integrations layers open_run optim report saddle singular vitals watch
 """
 
@@ -23,6 +25,17 @@ def test_the_public_names_are_these():
     """A new name at the front is a decision: change the list above on purpose."""
     assert sorted(netvitals.__all__) == sorted(dir(netvitals)) == sorted(PUBLIC.split())
     assert all(getattr(netvitals, name) is not None for name in dir(netvitals))
+
+
+def test_a_package_shows_thirty_names_at_most():
+    """What stands in ``__all__`` is public and documented; what other packages need besides is imported, not listed."""
+    package = Path(netvitals.__file__).parent
+    shown = {
+        init.parent.name: importlib.import_module(f"netvitals.{init.parent.name}")
+        for init in package.glob("*/__init__.py")
+    }
+    counts = {name: len(getattr(module, "__all__", ())) for name, module in shown.items()}
+    assert len(counts) > 15 and max(counts.values()) <= 30, counts
 
 
 def test_an_unknown_name_gets_the_nearest_one():

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from netvitals.findings import Findings as Findings
     from netvitals.findings import open_run as open_run
     from netvitals.forecasts import Forecast as Forecast
+    from netvitals.forecasts import Lookahead as Lookahead
     from netvitals.runs import Run as Run
     from netvitals.watching import Watch as Watch
     from netvitals.watching import watch as watch
@@ -55,7 +56,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "capture": ("Metric", "Vital"),
     "checkups": ("Checkup", "checkup"),
     "findings": ("Finding", "Findings", "open_run"),
-    "forecasts": ("Forecast",),
+    "forecasts": ("Forecast", "Lookahead"),
     "runs": ("Run",),
     "watching": ("Watch", "watch"),
 }

@@ -246,7 +246,7 @@ def test_front_door_describes_what_it_takes_and_gives(room):
 def test_rooms_have_front_doors():
     counts = {room: len(front_door(room)) for room in ROOMS}
     assert len(ROOMS) >= 18
-    assert sum(counts.values()) > 400, f"too few definitions were found for the rules to mean anything: {counts}"
+    assert sum(counts.values()) > 200, f"too few definitions were found for the rules to mean anything: {counts}"
 
 
 def function(source: str) -> ast.FunctionDef:

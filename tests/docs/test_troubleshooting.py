@@ -31,7 +31,7 @@ SAYS = re.compile(
     re.IGNORECASE,
 )
 # what is caught where it is raised and told as the reason of another sentence
-INNER = {"runs/checked.py", "runs/seal.py", "runs/recover.py", "capture/over_ranks.py"}
+INNER = {"runs/checked.py", "runs/checksum.py", "runs/recovery.py", "capture/reduce_over_ranks.py"}
 
 
 def sentences():

@@ -44,7 +44,7 @@ class AttentionVital(Vital):
     """
 
     name = "attention"
-    title = "AttentionVital"
+    title = "Attention"
     meaning = (
         "How large the scores of attention heads are, how widely the heads look, and whether they rest on the first "
         "token. Scores that grow without bound come before a loss that diverges."

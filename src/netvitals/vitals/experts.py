@@ -30,7 +30,7 @@ class ExpertsVital(Vital):
     """
 
     name = "experts"
-    title = "ExpertsVital"
+    title = "Experts"
     meaning = (
         "Who gets the tokens of a mixture of experts, and how sure the router is. An expert without tokens is paid for "
         "and never learns; one with most of them makes the others a waste."
