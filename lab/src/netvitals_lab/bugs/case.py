@@ -1,0 +1,72 @@
+"""A case: a script with a bug and its fix, or a healthy one."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+CASES = Path(__file__).parent / "cases"
+Half = Literal["development", "published"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One script: what it is, where it comes from, and which answers name its cause."""
+
+    name: str
+    title: str
+    kind: Literal["bug", "healthy"]
+    text: str
+    source: str
+    catalogue: str
+    field: str
+    causes: tuple[str, ...] = ()
+    observable: bool = True
+
+    @property
+    def half(self) -> Half:
+        """Which half of the benchmark: by a hash of the source, so that one report is never in both."""
+        return "published" if hashlib.sha256(self.source.encode()).digest()[0] % 2 else "development"
+
+    def variant(self, fixed: bool) -> str:
+        """The script with its bug, or with its fix.
+
+        >>> case = Case("x", "", "bug", "a = 1  # bug\\n# fix: a = 2\\nb = a", "", "", "")
+        >>> case.variant(False).split(), case.variant(True).split()
+        (['a', '=', '1', '#', 'bug', 'b', '=', 'a'], ['a', '=', '2', 'b', '=', 'a'])
+        """
+        lines = []
+        for line in self.text.splitlines():
+            fix = re.match(r"(\s*)# fix: ?(.*)", line)
+            if fix is not None:
+                lines += [fix[1] + fix[2]] * fixed
+            elif not (fixed and re.search(r"#\s*bug\s*$", line)):
+                lines.append(line)
+        return "\n".join(lines)
+
+
+def cases(half: Half | None = None, folder: Path = CASES) -> list[Case]:
+    """Every case, or those of one half."""
+    every = [_read(path) for kind in ("bugs", "healthy") for path in sorted((folder / kind).glob("*.py"))]
+    return [case for case in every if half is None or case.half == half]
+
+
+def _read(path: Path) -> Case:
+    text = path.read_text(encoding="utf-8")
+    head = text.split('"""')[1]
+    facts = {key: value.strip() for key, value in re.findall(r"^(\w+): *(.+)$", head, flags=re.MULTILINE)}
+    causes = re.split(r",\s*", facts.get("cause", "").replace("NEW", ""))
+    return Case(
+        name=path.stem,
+        title=head.strip().splitlines()[0],
+        kind="bug" if path.parent.name == "bugs" else "healthy",
+        text=text,
+        source=facts["source"],
+        catalogue=facts.get("catalogue", ""),
+        field=facts.get("field", ""),
+        causes=tuple(filter(None, (cause.strip() for cause in causes))),
+        observable=not facts.get("observable", "yes").startswith("no"),
+    )

@@ -1,0 +1,121 @@
+"""Runs cases: each in a process forked from one that has imported torch and netvitals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from netvitals_lab.bugs.case import Case
+
+LIMIT_S = 300  # a script that takes longer is ended
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one script printed of itself and what the watch said of it."""
+
+    case: str
+    variant: str  # bug, fixed or healthy
+    seed: int
+    score: float
+    learned: bool
+    findings: tuple[dict[str, Any], ...]  # severity, rule, what, since; the first stands first
+    headline: str
+    checks: dict[str, str]  # status by check
+    steps: int
+    seconds: float
+    error: str = ""
+
+
+def run_cases(
+    cases: Iterable[Case],
+    seeds: Sequence[int] = (0,),
+    variants: Sequence[str] = ("bug", "fixed", "healthy"),
+    jobs: int = 2,
+) -> Iterator[Outcome]:
+    """Run every variant with every seed, ``jobs`` at a time."""
+    import torch
+
+    torch.set_num_threads(1)
+    work = [
+        (case, variant, seed)
+        for case in cases
+        for variant in (("bug", "fixed") if case.kind == "bug" else ("healthy",))
+        if variant in variants
+        for seed in seeds
+    ]
+    with ThreadPoolExecutor(jobs) as pool:
+        yield from pool.map(lambda one: run_script(*one), work)
+
+
+def run_script(case: Case, variant: str, seed: int) -> Outcome:
+    """One script in a process of its own."""
+    ours, theirs = os.pipe()
+    pid = os.fork()
+    if not pid:
+        os.close(ours)
+        signal.alarm(LIMIT_S)
+        try:
+            text = json.dumps(asdict(_outcome(case, variant, seed)), default=str)
+        except BaseException:
+            text = json.dumps({"error": traceback.format_exc(limit=-4)})
+        with os.fdopen(theirs, "w") as pipe:
+            pipe.write(text)
+        os._exit(0)
+    os.close(theirs)
+    with os.fdopen(ours) as pipe:
+        text = pipe.read()
+    os.waitpid(pid, 0)
+    facts = json.loads(text) if text else {"error": "the process ended"}
+    if facts.keys() == {"error"}:
+        return Outcome(case.name, variant, seed, float("nan"), False, (), "", {}, 0, 0.0, facts["error"])
+    return Outcome(**{**facts, "findings": tuple(facts["findings"])})
+
+
+def _outcome(case: Case, variant: str, seed: int) -> Outcome:
+    import contextlib
+    import io
+    import random
+    import warnings
+
+    import numpy as np
+    import torch
+
+    warnings.simplefilter("ignore")
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+    names: dict[str, Any] = {"__name__": "__main__"}
+    begun = time.perf_counter()
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        exec(compile(case.variant(fixed=variant == "fixed"), case.name, "exec"), names)
+        seconds = time.perf_counter() - begun
+        findings = names["watch"].findings()
+    return Outcome(
+        case=case.name,
+        variant=variant,
+        seed=seed,
+        score=float(names["score"]),
+        learned=bool(names["learned"]),
+        findings=tuple(
+            {
+                "severity": f.severity,
+                "rule": f.rule,
+                "what": f.what,
+                "since": f.since,
+                "below": [c.rule for c in f.below()],
+            }
+            for f in findings
+        ),
+        headline=str(findings).splitlines()[0],
+        checks={c.name: c.status for c in getattr(findings, "checks", ())},
+        steps=int(getattr(names["watch"], "_step", 0)),
+        seconds=seconds,
+    )
