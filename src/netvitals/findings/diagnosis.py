@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from netvitals.checks import ANSWERS, Check
 from netvitals.findings import (
     attention,
     dead_directions,
     dead_units,
     depth,
     drift,
+    exact,
     forecasts,
     gates,
     gradients,
@@ -33,6 +37,7 @@ from netvitals.findings import (
     variance,
 )
 from netvitals.findings.causes import diagnosed
+from netvitals.findings.progress import Progress, progress
 from netvitals.findings.record import of_advice
 from netvitals.findings.rules import Context, Rule, names
 from netvitals.findings.series import Measurements, table
@@ -41,6 +46,7 @@ from netvitals.runs import Finding, Run
 from netvitals.runs import open_run as open_file
 
 RULES: tuple[Rule, ...] = (
+    *exact.RULES,
     *loss.RULES,
     *loss_curve.RULES,
     *inputs.RULES,
@@ -64,6 +70,12 @@ RULES: tuple[Rule, ...] = (
     *drift.RULES,
     *forecasts.RULES,
     *ranks.RULES,
+)
+
+
+# identities: they need no loss to show harm
+CERTAIN = frozenset(
+    {"loss not finite", "input not finite", "learning rate at zero", "cut off from the loss", "eval mode"}
 )
 
 
@@ -99,12 +111,14 @@ class Findings(Sequence[Finding]):
         checked: every question that was asked, whatever the answer.
         skipped: place that could not be looked at → reason.
         status: how each vital sign stands.
+        progress: whether the loss falls.
     """
 
     items: tuple[Finding, ...]
     checked: tuple[Checked, ...] = ()
     skipped: Mapping[str, str] = field(default_factory=dict)
     status: Mapping[str, Status] = field(default_factory=dict)
+    progress: Progress = field(default_factory=lambda: Progress("unknown"))
 
     def __len__(self) -> int:
         return len(self.items)
@@ -128,16 +142,23 @@ class Findings(Sequence[Finding]):
     def to_dicts(self) -> list[dict[str, Any]]:
         return [f.to_dict() for f in self.items]
 
+    @property
+    def checks(self) -> tuple[Check, ...]:
+        """Every question with its status: failed, passed, not applicable or not enough data."""
+        failed = {f.rule for f in self.all if f.severity != "info"}
+        return tuple(_check(c, c.rule in failed) for c in self.checked)
+
     def __str__(self) -> str:
-        asked = [c for c in self.checked if c.series]
         tail = []
-        if asked and not self.items:
-            tail.append("Checked: " + " ".join(c.question for c in asked))
-        missing = [c.rule for c in self.checked if not c.series]
+        checks = self.checks
+        if checks:
+            counts = Counter(c.status for c in checks)
+            tail.append(f"{len(checks)} checks: " + ", ".join(f"{counts[s]} {s}" for s in ANSWERS if counts[s]) + ".")
+        missing = [c.name for c in checks if c.status == "not enough data"]
         if missing:
-            tail.append(f"Not checked, for want of readings: {', '.join(missing)}.")
+            tail.append(f"Not enough data for: {', '.join(missing)}.")
         tail += self._hidden()
-        tail += [f"The rule {c.rule!r} failed: {c.trouble}" for c in self.checked if c.trouble]
+        tail += [f"The check {c.rule!r} could not run: {c.trouble}" for c in self.checked if c.trouble]
         return "\n".join([*self._head(), *map(str, self.items), *tail])
 
     def _repr_html_(self) -> str:
@@ -168,9 +189,8 @@ class Findings(Sequence[Finding]):
             lines += [Text(f"→ {f.advice} {f.record}".rstrip())] * (bool(f.advice) and f.severity != "info")
             lines += [Text(f"  and so: {c.what}{c.dated}", style="dim") for c in f.below()]
             grid.add_row(Text(f.severity, style=tones[f.severity]), Group(*lines, ""))
-        asked = sum(1 for c in self.checked if c.series)
-        missing = ", ".join(c.rule for c in self.checked if not c.series)
-        foot = f"{asked} of {len(self.checked)} questions could be asked" + (f"; not {missing}." if missing else ".")
+        counts = Counter(c.status for c in self.checks)
+        foot = f"{len(self.checked)} checks: " + ", ".join(f"{counts[s]} {s}" for s in ANSWERS if counts[s]) + "."
         return Group(
             *(Text(h, style="bold green") for h in self._head()),
             grid,
@@ -182,7 +202,24 @@ class Findings(Sequence[Finding]):
             return []
         if self.checked and not any(c.series for c in self.checked):
             return ["Nothing could be checked: there are no readings yet."]
-        return [f"Nothing alarming; {len(self.items)} to know or to watch:" if self.items else "Nothing alarming."]
+        if self.progress.harm:
+            return [self._not_learning()]
+        ran = sum(1 for c in self.checked if c.series and not c.trouble)
+        if 2 * ran < len(self.checked):
+            return [f"No problem found, but only {ran} of {len(self.checked)} checks could run."]
+        return [f"Nothing alarming; {len(self.items)} notes:" if self.items else "Nothing alarming."]
+
+    def _not_learning(self) -> str:
+        """What is known where the loss does not fall and no check says why."""
+        p = self.progress
+        loss = "The loss diverged" if p.state == "diverged" else "Not learning: the loss does not fall beyond its noise"
+        numbers = f" ({p.first:.4g} at the start, {p.last:.4g} at the end)" if math.isfinite(p.last) else ""
+        passed = [c.rule for c in self.checked if c.series and not c.trouble and c.rule in exact.EXACT]
+        out = f" Excluded: {', '.join(passed)}." if passed else ""
+        return (
+            f"{loss}{numbers}; cause unknown.{out} Try next: overfit one small batch, change the learning rate by 10×, "
+            "look at one batch of inputs and labels."
+        )
 
     def _hidden(self) -> list[str]:
         by_reason: dict[str, list[str]] = {}
@@ -222,13 +259,43 @@ def diagnose(source: Any, *, activations: Mapping[str, Any] | None = None) -> Fi
                 trouble = f"{type(error).__name__}: {error}"
         checked.append(Checked(rule=rule.name, question=rule.question, series=series, needs=str(rule), trouble=trouble))
     last = readings.steps[-1] if readings.steps else 0
-    found = [replace(f, record=of_advice(f)) for f in found]
+    state = progress(readings)
+    found = [replace(f, record=of_advice(f)) for f in _harmful(_once(found), state)]
     return Findings(
         tuple(diagnosed(found, last)),
         tuple(checked),
         dict(readings.meta.get("skipped") or {}),
         status_of_vitals(readings, found, checked, RULES),
+        state,
     )
+
+
+def _check(asked: Checked, failed: bool) -> Check:
+    if failed:
+        return Check(asked.rule, asked.question, "failed")
+    if asked.trouble:
+        return Check(asked.rule, asked.question, "not applicable", asked.trouble)
+    if asked.series:
+        return Check(asked.rule, asked.question, "passed")
+    return Check(asked.rule, asked.question, "not enough data", f"it needs {asked.needs}")
+
+
+def _once(found: Sequence[Finding]) -> list[Finding]:
+    """One finding for each rule and site where an exact check and a measurement say the same."""
+    exact_ones = {f.rule for f in found if f.rule in exact.EXACT and f.vital == "training" and not f.evidence}
+    return [f for f in found if f.rule not in exact_ones or not f.evidence]
+
+
+def _harmful(found: Sequence[Finding], state: Progress) -> list[Finding]:
+    """A statistic that is merely unusual is a note: a warning needs an exact violation, or a loss that shows harm."""
+    if state.state == "unknown" or state.harm:
+        return list(found)
+    return [
+        replace(f, severity="note")
+        if f.severity in ("critical", "warning") and f.rule not in exact.EXACT and f.rule not in CERTAIN
+        else f
+        for f in found
+    ]
 
 
 def activations_of(readings: Measurements, given: Mapping[str, Any] | None = None) -> dict[str, Any]:

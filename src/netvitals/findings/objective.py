@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from netvitals.findings.rules import Context, percent, rule
+from netvitals.findings.rules import Context, rule
 from netvitals.findings.series import Measurements, Series
 from netvitals.runs import Finding, Remedy
 
@@ -26,97 +26,6 @@ def _cross_entropy(table: Measurements) -> tuple[Series, np.ndarray] | None:
         return None
     with np.errstate(invalid="ignore"):
         return scale, (misfit.values < FITS) & np.isfinite(scale.values)
-
-
-@rule(
-    "loss sign",
-    "Does the loss pull the outputs towards the labels?",
-    "outputs",
-    ("outputs", "scale"),
-    optional=True,
-    null="the gradient of a cross-entropy is s/n (p − y) with s > 0",
-    threshold="s < 0 where that form explains 95 % of the gradient",
-    source="an identity of cross-entropy",
-    refuted_by="a loss that is meant to be maximised, as that of an adversary",
-)
-def sign(context: Context) -> Iterator[Finding]:
-    """A cross-entropy whose gradient points away from the labels."""
-    found = _cross_entropy(context.table)
-    if found is None:
-        return
-    scale, known = found
-    wrong = known & (scale.values < 0)
-    if wrong.sum() < min(LEAST, len(scale.values)) or not wrong[known].all():
-        return
-    at = np.flatnonzero(wrong)
-    yield Finding(
-        "critical",
-        "",
-        f"The loss has the wrong sign: its gradient is {scale.values[at[0]]:.3g} times that of a cross-entropy, so "
-        f"that "
-        "every step leads away from the labels.",
-        why="A descent on minus the loss makes the loss as large as it can.",
-        advice="Take the minus out (NLLLoss and cross_entropy have theirs already), or the maximize=True of the "
-        "optimizer.",
-        evidence=(scale.evidence(value=float(scale.values[at[0]]), step=int(scale.steps[at[0]])),),
-        since=int(scale.steps[at[0]]),
-        until=int(scale.steps[-1]),
-        confidence=0.99,
-        remedy=Remedy("negate_loss"),
-    )
-
-
-@rule(
-    "double softmax",
-    "Does the loss see logits?",
-    "outputs",
-    ("outputs", "double_misfit"),
-    optional=True,
-    null="cross_entropy is given logits: rows of any sum, a gradient p − y",
-    threshold=f"the gradient of a softmax inside a softmax explains all but {percent(DOUBLE)}, or the outputs of a "
-    "cross-entropy are probabilities already",
-    source="an identity of cross-entropy",
-    refuted_by="outputs that do not sum to one, or a loss without a softmax of its own",
-)
-def double_softmax(context: Context) -> Iterator[Finding]:
-    """Probabilities given to a loss that takes logits."""
-    table = context.table
-    found = _cross_entropy(table)
-    if found is None:
-        return
-    scale, known = found
-    names = ("double_misfit", "probabilities", "classes")
-    double, rows, classes = (table.get("outputs", scale.site, m) for m in names)
-    loss = table.loss
-    if double is None or rows is None or classes is None or loss is None:
-        return
-    floor = float(np.log1p((classes.end - 1) / np.e))  # no softmax of probabilities has a lower loss
-    if np.nanmedian(np.interp(double.steps, loss.steps, loss.values)) < 0.98 * floor:
-        return
-    with np.errstate(invalid="ignore"):
-        inside = ~known & (double.values < DOUBLE)
-        # that a plain cross-entropy fits as well is no wonder where the outputs hardly differ
-        outside = known & (rows.values > 0.99)
-    seen = inside | outside
-    if seen.sum() < LEAST or seen.mean() < 0.3:
-        return
-    at = int(np.flatnonzero(seen)[0])
-    where = "the model ends with a softmax" if outside.sum() >= inside.sum() else "a softmax stands before the loss"
-    yield Finding(
-        "critical",
-        "",
-        f"There are two softmaxes in a row: {where}, and the loss has one of its own.",
-        why="A softmax of probabilities is nearly flat: with 10 classes the loss cannot fall below 1.46 however sure "
-        "the "
-        "network is, and its gradient is small where it is wrong for certain.",
-        advice="Give the loss the logits: take the softmax out of the model (or of the call of the loss) and apply it "
-        "only where probabilities are wanted.",
-        evidence=(double.evidence(), rows.evidence()),
-        since=int(scale.steps[at]),
-        until=int(scale.steps[-1]),
-        confidence=0.99,
-        remedy=Remedy("one_softmax"),
-    )
 
 
 @rule(
@@ -200,4 +109,4 @@ def accumulation(context: Context) -> Iterator[Finding]:
     )
 
 
-RULES = (sign, double_softmax, reduction, accumulation)
+RULES = (reduction, accumulation)

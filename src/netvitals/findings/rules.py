@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -39,9 +39,15 @@ class Rule:
     source: str = ""  # where that comes from
     refuted_by: str = ""  # what would prove a finding of it wrong
     also: tuple[str, ...] = ()  # other vital signs whose readings it judges
+    asked: Callable[[Mapping[str, Any]], int] | None = (
+        None  # of an exact check: how often it ran, by the run's metadata
+    )
+    lacks: str = ""  # what an exact check needs
 
     def series(self, table: Measurements) -> int:
         """How many series there are to look at."""
+        if self.asked is not None:
+            return self.asked(table.meta)
         return sum(len(s.values) >= self.least for s in self.needs_in(table))
 
     def needs_in(self, table: Measurements) -> list[Series]:
@@ -53,6 +59,8 @@ class Rule:
         ]
 
     def __str__(self) -> str:
+        if self.asked is not None:
+            return self.lacks
         wanted = " or ".join(f"{vital}/{metric}" for vital, metric in self.needs)
         return f"{wanted} on {self.least} steps" if self.least > 1 else wanted
 

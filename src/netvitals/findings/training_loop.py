@@ -18,44 +18,6 @@ UNIFORM = (1.60, 1.85)  # max |w| over the spread of a tensor as torch draws it 
 
 
 @rule(
-    "gradients carried over",
-    "Does every backward pass begin with empty gradients?",
-    "training",
-    ("training", "carried"),
-    least=3,
-    null="after zero_grad nothing is left of the last step: the ratio is exactly 0",
-    threshold=f"more than {CARRIED:g} of the new gradient on {percent(MOST)} of the readings",
-    source="an identity: zero_grad leaves zeros",
-    refuted_by="a call of zero_grad between two optimizer steps",
-)
-def carried(context: Context) -> Iterator[Finding]:
-    """Gradients of earlier steps that are still there when the backward pass begins."""
-    s = context.table.get("training", "model", "carried")
-    if s is None or len(s.finite) < 3:
-        return
-    known = np.isfinite(s.values)
-    known[0] = False  # nothing can be left before the first step; and what was lost to NaN says nothing
-    seen = s.values[known] > CARRIED
-    if not known.any() or seen.mean() < MOST:
-        return
-    since = last_stretch(s.steps[known], seen)
-    yield Finding(
-        "critical",
-        "",
-        "Gradients of earlier steps are still there when the backward pass begins: zero_grad is not called.",
-        why=f"What was left is {s.end:.2f} of the new gradient. Every step then follows the sum of all gradients since "
-        "the start, which is a momentum that never ends.",
-        advice="Call optimizer.zero_grad() before each backward pass (once per optimizer step, where gradients are "
-        "accumulated).",
-        evidence=(s.evidence(),),
-        since=since.since if since else None,
-        until=since.until if since else None,
-        confidence=0.99,
-        remedy=Remedy("zero_grad"),
-    )
-
-
-@rule(
     "eval mode",
     "Do batch norms and dropouts stand in training mode?",
     "training",
@@ -94,42 +56,6 @@ def eval_mode(context: Context) -> Iterator[Finding]:
         until=since.until if since else None,
         confidence=0.99,
         remedy=Remedy("train_mode"),
-    )
-
-
-@rule(
-    "not in the optimizer",
-    "Does the optimizer hold every parameter that gets a gradient?",
-    "gradients",
-    ("gradients", "weight_norm"),
-    null="every parameter that is not frozen is in some optimizer",
-    threshold=f"more than {percent(SHARE)} of the weights have a gradient and no optimizer",
-    source="an identity: the optimizer's groups are listed",
-    refuted_by="another optimizer that steps these parameters",
-)
-def not_in_the_optimizer(context: Context) -> Iterator[Finding]:
-    """Parameters that get gradients and that no optimizer moves."""
-    table = context.table
-    stated = table.meta.get("untrained")
-    if not isinstance(stated, dict):
-        return
-    left = [name for name, why in stated.items() if why == "not in the optimizer"]
-    share = _share(table, left)
-    if not left or share < 0.02:
-        return
-    yield Finding(
-        "critical" if share > SHARE else "warning",
-        left[0],
-        f"{percent(share)} of the weights are in no optimizer: {names(left)}.",
-        why="They get gradients, but no step moves them: they stay as they were drawn.",
-        advice="Give the optimizer model.parameters(), or the parameters that were left out as a group of their own; "
-        "set requires_grad = False on what shall stay.",
-        evidence=tuple(s.evidence() for name in left[:3] if (s := table.get("gradients", name, "weight_norm"))),
-        sites=tuple(left),
-        since=0,
-        until=table.steps[-1] if table.steps else None,
-        confidence=0.99,
-        remedy=Remedy("add_parameters", None, tuple(left)),
     )
 
 
@@ -230,4 +156,4 @@ def _as_drawn(table: Measurements, name: str) -> bool:
     return all(UNIFORM[0] < side / std < UNIFORM[1] for side in (-low, high))
 
 
-RULES = (carried, eval_mode, not_in_the_optimizer, cut_off, frozen)
+RULES = (eval_mode, cut_off, frozen)

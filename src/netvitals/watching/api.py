@@ -25,8 +25,10 @@ from netvitals.capture import (
     unwrapped,
     warn,
 )
+from netvitals.checks import LoopChecks
 from netvitals.watching import registry as open_watches
 from netvitals.watching.arguments import (
+    Together,
     check_model,
     check_resume,
     check_total,
@@ -66,6 +68,7 @@ def watch(
     total_steps: int | None = None,
     forecasts: bool = True,
     lookahead: bool | Lookahead = False,
+    checks: bool = True,
 ) -> Watch:
     """Measure the vital signs of ``model`` on every ``every``-th step of a training loop, starting with the first.
 
@@ -97,6 +100,8 @@ def watch(
         forecasts: make forecasts, store them with the run, and score them when their day comes.
         lookahead: where the run may be in danger, train a copy ahead on the batch of ``probe``, or on the batches of a
             :class:`netvitals.forecasts.Lookahead`, and call it only if the copy is lost. It costs steps.
+        checks: look at the loss's graph, the gradients and the batches of the first 50 steps, for mistakes that can be
+            read off exactly.
 
     Returns:
         A context whose ``step(loss)`` ends each training step and whose ``readings`` are what was measured.
@@ -127,6 +132,7 @@ def watch(
         total_steps=total_steps,
         forecasts=forecasts,
         lookahead=lookahead,
+        checks=checks,
     )
 
 
@@ -155,6 +161,7 @@ class Watch(MeasuredSteps):
         total_steps: int | None = None,
         forecasts: bool = True,
         lookahead: bool | Lookahead = False,
+        checks: bool = True,
     ) -> None:
         root: nn.Module = together(model)
         check_model(root, every)
@@ -213,6 +220,7 @@ class Watch(MeasuredSteps):
         self._writer: RunWriter | None = None
         self._missed = self._late = self._probe_failed = self._closed = self._entered = False
         self._path: os.PathLike[str] | None = None
+        self._checks: LoopChecks | None = None
         self._described = described(self, self._bare, optimizers)
         try:
             self._log = live_log(self, log, on_finding, panel)
@@ -231,7 +239,12 @@ class Watch(MeasuredSteps):
             if self._writer is not None:
                 self._writer.close("failed")
             raise
-        parts = (self._observer, self._hooks, self._buffer, self._writer)
+        if checks:
+            plain = self._ranks is None and self._twin is None and self._model is self._bare
+            roots = list(self._bare.children()) if isinstance(self._bare, Together) else [self._bare]
+            self._checks = LoopChecks(self._bare, roots, open_watches.weak_method(self._optimizers), passes=plain)
+            self._checks.begin()
+        parts = (self._observer, self._hooks, self._buffer, self._writer, self._checks)
         self._finalizer = open_watches.add(self, self._model, parts)
 
     def _optimizers(self) -> list[Optimizer]:
@@ -250,6 +263,8 @@ class Watch(MeasuredSteps):
         """
         if self._closed:
             raise ValueError(f"this watch is closed; begin a new one with netvitals.watch(model) {hint('closed')}")
+        if self._checks is not None and self._checks.open:
+            self._checks.end_step(loss, self._step)
         if self._between.take(loss):
             return
         self._between.plain = plain = self._hooks.plainly_stepped()
@@ -322,6 +337,9 @@ class Watch(MeasuredSteps):
         if self._closed:
             return
         self._closed = True
+        self._note_checks()
+        if self._checks is not None:
+            self._checks.close()
         self._between.settle()
         self._disarm()
         self._hooks.close()

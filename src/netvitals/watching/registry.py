@@ -24,6 +24,7 @@ from netvitals.capture import Buffer, Observers, OptimizerHooks
 from netvitals.watching.arguments import Together
 
 if TYPE_CHECKING:
+    from netvitals.checks import LoopChecks
     from netvitals.runs import RunWriter
     from netvitals.watching.api import Watch
 
@@ -34,7 +35,9 @@ _left: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # models whose last watch
 _writing: weakref.WeakSet[Watch] = weakref.WeakSet()
 
 
-def add(watch: Watch, model: nn.Module, parts: tuple[Observers, OptimizerHooks, Buffer, RunWriter | None]) -> Any:
+def add(
+    watch: Watch, model: nn.Module, parts: tuple[Observers, OptimizerHooks, Buffer, RunWriter | None, LoopChecks | None]
+) -> Any:
     """Note that ``model`` is watched; the finaliser that is returned ends the watch when nobody can reach it."""
     for one in _watched(model):
         _by_model[one] = weakref.ref(watch)
@@ -104,6 +107,7 @@ def _abandoned(
     hooks: OptimizerHooks,
     buffer: Buffer,
     writer: RunWriter | None,
+    checks: LoopChecks | None,
     process: int,
 ) -> None:
     """What is left to do for a watch that is gone: at the end of the program, or when it became unreachable."""
@@ -111,6 +115,8 @@ def _abandoned(
         return
     observer.disarm()
     hooks.close()
+    if checks is not None:
+        checks.close()
     if (known := model()) is not None:
         _left.add(known)
     if writer is not None:

@@ -11,6 +11,7 @@ from netvitals.capture import ArrayMeasurement, Buffer, Measurement, Observers, 
 from netvitals.watching.description import activation_specs
 
 if TYPE_CHECKING:
+    from netvitals.checks import LoopChecks
     from netvitals.findings import Findings
     from netvitals.forecasts import Forecast
     from netvitals.runs import RunWriter
@@ -31,6 +32,7 @@ class WatchState:
     _between: StepCounter
     _forecasts: LiveForecasts | None
     _described: dict[str, Any]
+    _checks: LoopChecks | None
 
     def _repr_html_(self) -> str:
         """In a notebook: how far it is, and what the readings say now."""
@@ -60,7 +62,9 @@ class WatchState:
     @property
     def meta(self) -> dict[str, Any]:
         """What is known of the model and of who trains it, as a run notes it."""
-        return {**self._described, "sites": plain(self.sites, odd=float), "skipped": self.skipped}
+        return {**self._described, "sites": plain(self.sites, odd=float), "skipped": self.skipped} | (
+            {} if self._checks is None else {"checks": plain(self._checks.facts(), odd=float)}
+        )
 
     @property
     def skipped(self) -> dict[str, str]:
@@ -82,8 +86,14 @@ class WatchState:
         from netvitals.findings import diagnose
         from netvitals.runs import open_run
 
+        self._note_checks()
         self.flush()
         return diagnose(self if self._path is None else open_run(self._path))
+
+    def _note_checks(self) -> None:
+        """Note in the run what the checks of the first steps say."""
+        if self._writer is not None and self._checks is not None:
+            self._writer.note("checks", self._checks.facts())
 
     def flush(self, timeout: float = 30.0) -> bool:
         """Wait until everything noted so far is on disk (it is after a second anyway); False if it is not."""

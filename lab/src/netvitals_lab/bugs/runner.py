@@ -41,7 +41,13 @@ def run_cases(
     jobs: int = 2,
 ) -> Iterator[Outcome]:
     """Run every variant with every seed, ``jobs`` at a time."""
+    import sklearn.datasets
     import torch
+    import torch._dynamo
+
+    import netvitals.findings
+    import netvitals.forecasts
+    import netvitals.watching  # noqa: F401  what scripts need is loaded once, before the first fork
 
     torch.set_num_threads(1)
     work = [

@@ -19,8 +19,8 @@ target = torch.tensor(data.target).long()
 loader = DataLoader(TensorDataset(features, target), batch_size=600, shuffle=True)
 
 model = nn.Sequential(
-    nn.Linear(64, 600), nn.ReLU(), nn.Dropout(0.1),
-    nn.Linear(600, 200), nn.ReLU(), nn.Dropout(0.1),
+    nn.Linear(64, 400), nn.ReLU(), nn.Dropout(0.1),
+    nn.Linear(400, 200), nn.ReLU(), nn.Dropout(0.1),
     nn.Linear(200, 10),
 )
 lr = 0.0005  # bug

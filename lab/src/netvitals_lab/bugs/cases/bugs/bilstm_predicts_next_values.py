@@ -12,9 +12,10 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import netvitals as nv
 
-t = torch.arange(1200) * 0.7
-signal = torch.sin(t) + 0.5 * torch.sin(2.3 * t + 1) + 0.02 * torch.randn(1200)
-windows = signal.unfold(0, 21, 1)
+signal = [0.3]
+for _ in range(1200):  # a chaotic series
+    signal.append(3.8 * signal[-1] * (1 - signal[-1]))
+windows = (torch.tensor(signal) * 2 - 1).unfold(0, 31, 1)
 train, test = windows[:900], windows[900:]
 
 
@@ -40,7 +41,7 @@ criterion = nn.MSELoss()
 optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
 loader = DataLoader(TensorDataset(train), batch_size=32, shuffle=True)
 with nv.watch(model, optimizer) as watch:
-    for epoch in range(12):
+    for epoch in range(8):
         for (w,) in loader:
             x, y = w[:, :-1].unsqueeze(-1), w[:, 1:].unsqueeze(-1)
             optimizer.zero_grad()

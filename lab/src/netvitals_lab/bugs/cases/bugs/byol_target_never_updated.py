@@ -64,4 +64,4 @@ with torch.no_grad():
     distance = sum((p - q).norm() for p, q in zip(model.online.parameters(), model.target.parameters()))
     size = sum(p.norm() for p in model.online.parameters())
 score = -float(distance / size)  # the target follows the online network
-learned = score > -0.3
+learned = score > -0.15

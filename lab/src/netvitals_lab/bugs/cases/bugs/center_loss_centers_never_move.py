@@ -42,7 +42,7 @@ criterion_xent = nn.CrossEntropyLoss()
 criterion_cent = CenterLoss()
 system = nn.ModuleDict({"model": model, "center": criterion_cent})
 optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9, weight_decay=5e-4)  # bug
-# fix: groups = [{"params": model.parameters(), "weight_decay": 5e-4}, {"params": criterion_cent.parameters(), "lr": 0.2}]
+# fix: groups = [{"params": model.parameters(), "weight_decay": 5e-4}, {"params": criterion_cent.parameters(), "lr": 2.0}]
 # fix: optimizer = torch.optim.SGD(groups, lr=0.02, momentum=0.9)
 with nv.watch(system, optimizer) as watch:
     for epoch in range(10):

@@ -52,9 +52,9 @@ class Seq2Seq(nn.Module):
 
 
 model = Seq2Seq()
-optimizer = torch.optim.Adam(model.parameters(), lr=4e-3)
+optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
 with nv.watch(model, optimizer) as watch:
-    for iteration in range(100):
+    for iteration in range(80):
         source, reply, mask = conversation(32)
         loss, total = 0.0, 0
         for step, probabilities in enumerate(model(source, reply)):

@@ -18,8 +18,8 @@ ab_t = a_t.cumprod(0)
 
 
 def data(n):
-    angle = torch.rand(n) * 2 * torch.pi
-    return torch.stack([angle.cos(), angle.sin()], 1) + 0.05 * torch.randn(n, 2)
+    corner = torch.randint(0, 2, (n, 2)) * 2.0 - 1
+    return 1.2 * corner + 0.1 * torch.randn(n, 2)
 
 
 class Denoiser(nn.Module):
@@ -38,9 +38,9 @@ def perturb_input(x, t, noise):
 
 
 model = Denoiser()
-optim = torch.optim.Adam(model.parameters(), lr=2e-3)
+optim = torch.optim.Adam(model.parameters(), lr=4e-3)
 with nv.watch(model, optim) as watch:
-    for step in range(700):
+    for step in range(800):
         x = data(256)
         noise, t = torch.randn_like(x), torch.randint(0, T, (256,))
         loss = nn.functional.mse_loss(model(perturb_input(x, t, noise), t), noise)
@@ -50,10 +50,11 @@ with nv.watch(model, optim) as watch:
         watch.step(loss)
 
 with torch.no_grad():
-    x = torch.randn(800, 2)
+    x = torch.randn(2000, 2)
     for i in reversed(range(T)):
-        eps = model(x, torch.full((800,), i))
+        eps = model(x, torch.full((2000,), i))
         z = torch.randn_like(x) if i > 0 else 0
         x = (x - eps * b_t[i] / (1 - ab_t[i]).sqrt()) / a_t[i].sqrt() + b_t[i].sqrt() * z
-score = -float((x.norm(dim=1) - 1).abs().mean())
-learned = score > -0.22
+    astray = (x.abs() - 1.2).norm(dim=1) > 0.5  # samples that belong to none of the four modes
+score = -float(astray.float().mean())
+learned = score > -0.1

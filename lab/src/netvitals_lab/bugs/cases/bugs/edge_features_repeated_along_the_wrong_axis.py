@@ -13,17 +13,16 @@ from torch import nn
 import netvitals as nv
 
 
-def clouds(n, points=24):
-    """A pair of points at a distance below 0.1 exists (1) or not (0)."""
-    grid = torch.cartesian_prod(torch.arange(7), torch.arange(7)).float() / 3 - 1
-    x = torch.stack([grid[torch.randperm(49)[:points]] for _ in range(n)]) + 0.05 * torch.randn(n, points, 2)
+def clouds(n, pairs=10):
+    """Pairs of close points; in one class the partners lie beside, in the other above each other."""
     y = torch.randint(0, 2, (n,))
-    near = x[:, 1] + 0.02 * torch.randn(n, 2)
-    x[:, 0] = torch.where(y.unsqueeze(1) == 1, near, x[:, 0])
+    centres = torch.rand(n, pairs, 2) * 4 - 2
+    offset = 0.15 * torch.stack([1 - y, y], 1).float().unsqueeze(1) + 0.02 * torch.randn(n, pairs, 2)
+    x = torch.cat([centres, centres + offset], 1)
     return x.transpose(1, 2), y
 
 
-def get_graph_feature(coords, feats, k=3):
+def get_graph_feature(coords, feats, k=1):
     B, C, N = feats.size()
     dist = torch.cdist(coords.transpose(1, 2), coords.transpose(1, 2))
     idx = dist.topk(k + 1, dim=-1, largest=False)[1][:, :, 1:]  # (B, N, k)
@@ -50,7 +49,7 @@ model = EdgeNet()
 optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
 x_train, y_train = clouds(1200)
 with nv.watch(model, optimizer) as watch:
-    for epoch in range(15):
+    for epoch in range(10):
         for i in torch.randperm(1200).split(40):
             loss = F.cross_entropy(model(x_train[i]), y_train[i])
             optimizer.zero_grad()

@@ -48,7 +48,7 @@ model = TabFormer()
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01)
 criterion = nn.BCEWithLogitsLoss(pos_weight=torch.tensor(4.0))
 with nv.watch(model, optimizer) as watch:
-    for epoch in range(6):
+    for epoch in range(4):
         for picked in torch.randperm(len(rows)).split(40):
             optimizer.zero_grad()
             loss = criterion(model(rows[picked]), fraud[picked])

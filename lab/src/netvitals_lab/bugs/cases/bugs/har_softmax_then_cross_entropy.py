@@ -19,7 +19,7 @@ def recordings(n, length=64):
     y = torch.randint(0, 6, (n,))
     t = torch.arange(length).float()
     phase = torch.rand(n, 9, 1) * 6.28
-    x = torch.sin(2 * torch.pi * frequencies[y][:, None, None] * t + phase) + 1.5 * torch.randn(n, 9, length)
+    x = torch.sin(2 * torch.pi * frequencies[y][:, None, None] * t + phase) + 0.8 * torch.randn(n, 9, length)
     return x, y
 
 
@@ -38,7 +38,7 @@ class Network(nn.Module):
 
 
 model = Network()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.03, momentum=0.9)
 criterion = nn.CrossEntropyLoss()
 x_train, y_train = recordings(1000)
 with nv.watch(model, optimizer) as watch:

@@ -11,7 +11,7 @@ from torch import nn
 
 import netvitals as nv
 
-VOCAB, STEPS = 16, 16
+VOCAB, STEPS = 16, 8
 table = torch.stack([torch.randperm(VOCAB) for _ in range(4)])
 
 
@@ -42,7 +42,7 @@ class LM(nn.Module):
 model = LM()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
 with nv.watch(model, optimizer) as watch:
-    for step in range(150):
+    for step in range(110):
         optimizer.zero_grad()
         batches = [documents(4) for _ in range(STEPS)]
         tokens = sum(int((t != -100).sum()) for _, t in batches)

@@ -72,4 +72,4 @@ with nv.watch(model, optimizer) as watch:
 model.eval()
 with torch.no_grad():
     score = -float(F.cross_entropy(model(test_x), test_y))
-learned = score > -0.55
+learned = score > -0.12

@@ -1,4 +1,4 @@
-""""Weight tying" by copying the embedding into the output layer: two matrices that then go their own ways.
+"""So-called weight tying copies the embedding into the output layer: two matrices that then go their own ways.
 
 source: https://github.com/rasbt/LLMs-from-scratch/issues/822 (and https://github.com/facebookresearch/lingua/issues/74, https://github.com/pytorch/torchtitan/issues/2252)
 catalogue: github
@@ -25,7 +25,7 @@ class FeedForward(nn.Module):
 
 
 class Llama3Model(nn.Module):
-    """No attention is needed for this text: the last two words tell the next one."""
+    """No attention is needed for this text: the last words tell the next one."""
 
     def __init__(self, vocab_size=40, dim=32):
         super().__init__()
@@ -47,11 +47,14 @@ def assign(left, right):
     # fix: return right
 
 
+successor = torch.randint(0, 20, (20,))
+
+
 def text(n):
-    """Words 2k and 2k + 1 mean the same; the next word is the sum of the last two meanings."""
-    words = [torch.randint(0, 20, (n,)), torch.randint(0, 20, (n,))]
-    for _ in range(8):
-        words.append((words[-1] + words[-2]) % 20)
+    """Words 2k and 2k + 1 mean the same; a meaning calls for its successor, but for one time in five."""
+    words = [torch.randint(0, 20, (n,))]
+    for _ in range(9):
+        words.append(torch.where(torch.rand(n) < 0.2, torch.randint(0, 20, (n,)), successor[words[-1]]))
     return torch.stack(words, 1) * 2 + torch.randint(0, 2, (n, 10))
 
 
@@ -70,4 +73,4 @@ with nv.watch(model, optimizer) as watch:
         watch.step(loss)
 
 score = -float((model.tok_emb.weight - model.out_head.weight).abs().max())
-learned = score == 0 and float(loss) < 1.6
+learned = score == 0 and float(loss) < 2.2

@@ -54,4 +54,4 @@ with nv.watch(model, optimizer) as watch:
 
 x, y = clicks(1000)
 score = float(((model(x) > 0).float() == y).float().mean())
-learned = score > 0.85
+learned = score > 0.75

@@ -28,7 +28,6 @@ class Critic(nn.Module):
         super().__init__()
         self.net = nn.Sequential(nn.Linear(3, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU())
         self.last = nn.Linear(64, 1)
-        nn.init.uniform_(self.last.weight, -3e-3, 3e-3)
 
     def forward(self, s, a):
         return self.last(self.net(torch.cat([s, a], 1)))

@@ -43,4 +43,4 @@ with nv.watch(model, optimizer) as watch:
 
 x, mask, y = sets(500)
 score = 1 - float((model(x, mask) - y).pow(2).mean() / y.var())
-learned = score > 0.9
+learned = score > 0.75

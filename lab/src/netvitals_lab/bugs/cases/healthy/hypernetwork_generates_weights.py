@@ -20,7 +20,8 @@ class HyperNetwork(nn.Module):
         self.to_weights = nn.Linear(64, sum(SIZES))
         nn.init.normal_(self.to_weights.weight, std=0.05)
         with torch.no_grad():
-            self.to_weights.bias.copy_(torch.cat([torch.randn(HIDDEN), torch.linspace(-2, 2, HIDDEN), 0.3 * torch.randn(HIDDEN), torch.zeros(1)]))
+            self.to_weights.bias.copy_(torch.cat([
+                torch.randn(HIDDEN), torch.linspace(-2, 2, HIDDEN), 0.3 * torch.randn(HIDDEN), torch.zeros(1)]))
 
     def forward(self, task, points):
         w1, b1, w2, b2 = self.to_weights(self.body(task)).split(SIZES, dim=1)

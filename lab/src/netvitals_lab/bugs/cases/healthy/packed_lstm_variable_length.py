@@ -39,12 +39,12 @@ class Reader(nn.Module):
         return self.out(torch.cat([h[0], h[1]], dim=1))
 
 
-train_rows, train_labels = strings(800)
+train_rows, train_labels = strings(640)
 model = Reader()
 optimizer = torch.optim.Adam(model.parameters(), lr=0.005)
 with nv.watch(model, optimizer) as watch:
     for epoch in range(6):
-        for batch in torch.randperm(800).split(32):
+        for batch in torch.randperm(640).split(32):
             logits = model([train_rows[i] for i in batch])
             loss = nn.functional.cross_entropy(logits, train_labels[batch])
             optimizer.zero_grad()

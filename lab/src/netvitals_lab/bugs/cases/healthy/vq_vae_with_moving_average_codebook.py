@@ -53,7 +53,7 @@ class VQVAE(nn.Module):
 model = VQVAE()
 optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
 with nv.watch(model, optimizer) as watch:
-    for step in range(260):
+    for step in range(220):
         batch = x[torch.randint(0, 1500, (32,))]
         rebuilt, commitment = model(batch)
         loss = F.mse_loss(rebuilt, batch) + 0.25 * commitment

@@ -1,0 +1,10 @@
+"""Exact evidence from the first steps: the loss's graph, parameters and optimizers, targets, passes, dependencies.
+
+A check reads what the loop does and compares it with what must hold; it has no threshold that was fitted. It runs on
+the first steps only and changes nothing: hooks are removed, and extra passes restore all that they touch.
+"""
+
+from netvitals.checks.check import ANSWERS, CHECKS, Check, Question
+from netvitals.checks.loop import LoopChecks
+
+__all__ = ["ANSWERS", "CHECKS", "Check", "LoopChecks", "Question"]

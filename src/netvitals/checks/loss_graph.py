@@ -1,0 +1,265 @@
+"""The graph of a loss, before ``backward`` frees it: which losses it ends in, what feeds them, and with which sign.
+
+Everything here reads ``grad_fn`` nodes. Names and shapes cost microseconds; tensors are read at the losses only.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+NEAR = 400  # nodes from the root that are searched for losses
+MOST = 200_000  # nodes that are counted
+
+RESHAPES = frozenset(
+    [
+        "View",
+        "UnsafeView",
+        "ReshapeAlias",
+        "Squeeze",
+        "Unsqueeze",
+        "Transpose",
+        "T",
+        "Permute",
+        "Clone",
+        "ToCopy",
+        "Slice",
+        "Select",
+        "Expand",
+        "Alias",
+        "AsStrided",
+        "Narrow",
+        "Contiguous",
+        "MaskedSelect",
+        "Index",
+        "MaskedFill",
+        "Split",
+        "SplitWithSizes",
+        "Unbind",
+    ]
+)
+ACTIVATIONS = {
+    "Softmax": "softmax", "LogSoftmax": "log_softmax", "Sigmoid": "sigmoid", "Relu": "relu", "Tanh": "tanh",
+    "LogSigmoid": "log_sigmoid", "Hardtanh": "hardtanh", "HardSigmoid": "hardsigmoid",
+    "Softplus": "softplus", "Exp": "exp", "Elu": "elu", "Silu": "silu", "Gelu": "gelu", "LeakyRelu": "leaky_relu",
+}  # fmt: skip
+LOSSES = {
+    "NllLoss": "nll", "NllLoss2D": "nll", "BinaryCrossEntropy": "bce", "BinaryCrossEntropyWithLogits": "bce_logits",
+    "MseLoss": "mse", "SmoothL1Loss": "l1", "HuberLoss": "l1", "MultiMarginLoss": "margin",
+    "MultilabelMarginLoss": "margin", "SoftMarginLoss": "margin", "CtcLoss": "ctc",
+}  # fmt: skip
+STOPS = frozenset(
+    ["Addmm", "Mm", "Bmm", "Convolution", "NativeBatchNorm", "NativeLayerNorm", "Embedding", "AccumulateGrad"]
+)
+
+
+def name_of(node: Any) -> str:
+    """The operation of a node: ``LogSoftmaxBackward0`` is LogSoftmax."""
+    return node.name().rpartition("::")[2].partition("Backward")[0]
+
+
+def shape_of(node: Any) -> tuple[int, ...]:
+    """The shape of what the node's operation returned."""
+    try:
+        return tuple(int(n) for n in node._input_metadata[0].shape)
+    except (AttributeError, IndexError, RuntimeError):
+        return ()
+
+
+def saved(node: Any, name: str) -> Any:
+    """What the node saved under ``name``; None where it did not, or it is gone."""
+    try:
+        return getattr(node, f"_saved_{name}")
+    except (AttributeError, RuntimeError):
+        return None
+
+
+def parents(node: Any) -> list[Any]:
+    """The nodes behind a node, those without a gradient left out."""
+    return [fn for fn, _ in node.next_functions if fn is not None]
+
+
+def source(node: Any) -> tuple[Any, list[Any]]:
+    """The first operation behind ``node`` that does more than reshape, and the reshapes between."""
+    between: list[Any] = []
+    while node is not None and name_of(node) in RESHAPES and len(parents(node)) == 1:
+        between.append(node)
+        node = parents(node)[0]
+    return node, between
+
+
+@dataclass(frozen=True)
+class LossNode:
+    """One loss in the graph."""
+
+    kind: str  # nll, bce, bce_logits, mse, l1, margin, ctc, log_prob
+    sign: int  # of its weight in the whole loss; 0 where it is not known
+    reduction: str = "mean"
+    activation: str = ""  # the function that feeds it
+    shape: tuple[int, ...] = ()  # of what it compares
+    stretched: tuple[int, ...] = ()  # the shape of the prediction, where it was broadcast to ``shape``
+    prediction: Tensor | None = None
+    target: Tensor | None = None
+    ignored: int = -100
+    weighted: bool = False
+    before: str = ""  # the function before a log_softmax
+    terms: int = 1
+
+
+@dataclass
+class LossGraph:
+    """What a walk through a loss found."""
+
+    losses: list[LossNode] = field(default_factory=list)
+    softmaxes: list[tuple[str, int, tuple[int, ...]]] = field(default_factory=list)  # name, dimension, shape
+    leaves: list[Tensor] = field(default_factory=list)
+    names: Counter[str] = field(default_factory=Counter)
+    nodes: int = 0
+
+
+def losses_of(root: Any) -> list[LossNode]:
+    """The losses that ``root`` is made of.
+
+    >>> import torch.nn.functional as F
+    >>> x = torch.ones(4, 3, requires_grad=True)
+    >>> loss = F.cross_entropy(x.softmax(1), torch.ones(4).long())
+    >>> [(one.kind, one.before, one.sign) for one in losses_of(loss.grad_fn)]
+    [('nll', 'softmax', 1)]
+    """
+    out: list[LossNode] = []
+    todo: list[tuple[Any, int]] = [(root, 1)]
+    seen: set[Any] = set()
+    while todo and len(seen) < NEAR:
+        node, sign = todo.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        name = name_of(node)
+        if name in STOPS:
+            continue
+        loss = _loss(node, name, sign)
+        if loss is not None:
+            out.append(loss)
+            continue
+        todo += [(fn, sign * s) for fn, s in _signed(node, name)]
+    return out
+
+
+def _signed(node: Any, name: str) -> Iterator[tuple[Any, int]]:
+    """The inputs of an operation, each with the sign of its weight."""
+    edges = [fn for fn, _ in node.next_functions]
+    if name == "Neg":
+        signs = [-1] * len(edges)
+    elif name in ("Sub", "Rsub"):
+        alpha = saved(node, "alpha")
+        factor = -1 if alpha is None or not isinstance(alpha, int | float) or alpha > 0 else 1
+        signs = [1, factor] if name == "Sub" else [factor, 1]
+    elif name in ("Mul", "Div"):
+        other = saved(node, "other")
+        signs = [_sign(other)] + [_sign(saved(node, "self"))] * (len(edges) - 1)
+    elif name in ("Add", "Sum", "Mean", "Stack", "Cat", "Gather", "Where", *RESHAPES):
+        signs = [1] * len(edges)
+    else:
+        signs = [0] * len(edges)
+    yield from zip(edges, [*signs, *[0] * len(edges)])
+
+
+def _sign(value: Any) -> int:
+    if isinstance(value, int | float):
+        return 1 if value > 0 else -1 if value < 0 else 0
+    if isinstance(value, Tensor) and value.numel():
+        low, high = (float(v) for v in torch.aminmax(value.detach().float()))
+        return 1 if low >= 0 < high else -1 if high <= 0 > low else 0
+    return 0
+
+
+def _loss(node: Any, name: str, sign: int) -> LossNode | None:
+    kind = LOSSES.get(name)
+    if kind is not None:
+        prediction, target = _tensor(saved(node, "self")), _tensor(saved(node, "target"))
+        feed = node.next_functions[0][0] if node.next_functions else None
+        fn, between = source(feed)
+        stretch = next((shape_of(parents(b)[0]) for b in between if name_of(b) == "Expand" and parents(b)), ())
+        activation = ACTIVATIONS.get(name_of(fn), "") if fn is not None else ""
+        before = ""
+        if activation == "log_softmax":
+            inner, _ = source(parents(fn)[0]) if parents(fn) else (None, [])
+            before = ACTIVATIONS.get(name_of(inner), "") if inner is not None else ""
+        reduction = {0: "none", 1: "mean", 2: "sum"}.get(saved(node, "reduction"), "mean")
+        ignored = saved(node, "ignore_index")
+        ignored = -100 if ignored is None else ignored - (1 << 64) if ignored > 1 << 62 else ignored
+        weighted = isinstance(saved(node, "weight"), Tensor) or isinstance(saved(node, "pos_weight"), Tensor)
+        shape = tuple(prediction.shape) if prediction is not None else shape_of(feed) if feed is not None else ()
+        return LossNode(
+            kind, sign, reduction, activation, shape, stretch, prediction, target, ignored, weighted, before
+        )
+    if name in ("Pow", "Abs") and (name == "Abs" or saved(node, "exponent") == 2):
+        return _difference(node, "mse" if name == "Pow" else "l1", sign)
+    if name in ("Mul",) and len(parents(node)) == 2 and parents(node)[0] is parents(node)[1]:
+        return _difference(node, "mse", sign)
+    if name in ("LogSoftmax", "LogSigmoid") or (name == "Log" and _probability(node)):
+        inner, _ = source(parents(node)[0]) if parents(node) else (None, [])
+        before = ACTIVATIONS.get(name_of(inner), "") if inner is not None else ""
+        return LossNode("log_prob", sign, activation=ACTIVATIONS.get(name, "log"), shape=shape_of(node), before=before)
+    return None
+
+
+def _probability(node: Any) -> bool:
+    fn, _ = source(parents(node)[0]) if parents(node) else (None, [])
+    return fn is not None and name_of(fn) in ("Softmax", "Sigmoid", "Gather", "Clamp", "Add")
+
+
+def _difference(node: Any, kind: str, sign: int) -> LossNode | None:
+    """A squared or absolute difference written out by hand."""
+    minus, _ = source(parents(node)[0]) if parents(node) else (None, [])
+    if minus is None or name_of(minus) not in ("Sub", "Rsub"):
+        return None
+    difference = _tensor(saved(node, "self"))
+    edges = [fn for fn, _ in minus.next_functions]
+    given = [fn for fn in edges if fn is not None]
+    if difference is None or not given:
+        return None
+    if len(given) == 2:  # both depend on parameters: a distance, not a comparison with a target
+        return LossNode(kind, sign, "mean", "", tuple(difference.shape), terms=2)
+    fn, _ = source(given[0])
+    activation = ACTIVATIONS.get(name_of(fn), "") if fn is not None else ""
+    output = _tensor(saved(fn, "result")) if activation in ("sigmoid", "tanh", "relu", "softmax") else None
+    shape, own = tuple(difference.shape), shape_of(given[0])
+    prediction = target = None
+    if output is not None and output.numel() == difference.numel():
+        prediction = output.reshape(difference.shape)
+        forward = (edges[0] is not None) == (name_of(minus) == "Sub")
+        target = prediction - difference if forward else prediction + difference
+    return LossNode(kind, sign, "mean", activation, shape, own if own != shape else (), prediction, target)
+
+
+def _tensor(value: Any) -> Tensor | None:
+    return value.detach() if isinstance(value, Tensor) else None
+
+
+def walk(root: Any) -> LossGraph:
+    """The whole graph: its leaves, how many nodes it has, and every softmax in it."""
+    graph = LossGraph()
+    todo, seen = [root], {root}
+    while todo and len(seen) < MOST:
+        node = todo.pop()
+        name = name_of(node)
+        graph.names[name] += 1
+        if name == "AccumulateGrad":
+            graph.leaves.append(node.variable)
+        elif name in ("Softmax", "LogSoftmax"):
+            dim, shape = saved(node, "dim"), shape_of(node)
+            if isinstance(dim, int) and shape:
+                dim = dim - (1 << 64) if dim > 1 << 62 else dim
+                graph.softmaxes.append((name, dim % len(shape), shape))
+        for fn, _ in node.next_functions:
+            if fn is not None and fn not in seen:
+                seen.add(fn)
+                todo.append(fn)
+    graph.nodes = len(seen)
+    return graph

@@ -1,0 +1,342 @@
+"""Findings from the exact checks of the first steps: what failed, where, and what to change."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from netvitals.checks import CHECKS
+from netvitals.findings.progress import progress
+from netvitals.findings.rules import Context, Rule, names, percent
+from netvitals.runs import Finding, Severity
+
+Facts = Mapping[str, Any]
+
+
+class Text(NamedTuple):
+    """How a failed check is told."""
+
+    severity: Severity
+    what: Callable[[Facts], str]
+    why: str
+    fix: Callable[[Facts], str] | str
+
+
+def _activation_fix(e: Facts) -> str:
+    return f"Remove the {e['activation']} from the end of the model, and apply it only where you predict."
+
+
+def _reached(e: Facts) -> str:
+    reach = e.get("reach", 0.0)
+    return f" It cannot fall below {reach:.3f}." if reach > 0.01 else ""
+
+
+TEXTS: dict[str, Text] = {
+    "double softmax": Text(
+        "critical",
+        lambda e: (
+            f"Softmax is applied twice: the model returns probabilities and the loss applies log_softmax.{_reached(e)}"
+        ),
+        "cross_entropy expects logits. The second softmax flattens the probabilities and shrinks the gradient.",
+        "Remove the softmax from the end of the model (cross_entropy applies log_softmax itself).",
+    ),
+    "double sigmoid": Text(
+        "critical",
+        lambda e: (
+            f"The model ends in a {e['activation']}, and binary_cross_entropy_with_logits applies a sigmoid again."
+        ),
+        "The second sigmoid keeps predictions between 0.5 and 0.73, so the loss cannot fall to zero.",
+        "Remove the sigmoid from the model, or use binary_cross_entropy.",
+    ),
+    "missing log-softmax": Text(
+        "critical",
+        lambda e: (
+            "nll_loss gets "
+            + ("probabilities" if e.get("probabilities") else "logits")
+            + " instead of log-probabilities."
+        ),
+        "The loss is then minus the score of the right class: it has no lower bound or no logarithm.",
+        "Use cross_entropy on the logits, or end the model in log_softmax(dim=1).",
+    ),
+    "softmax over one class": Text(
+        "critical",
+        lambda e: f"A softmax runs over a dimension of size 1 (shape {tuple(e['shape'])}): its output is always 1.",
+        "A constant has no gradient, so nothing before it learns.",
+        "With one output use a sigmoid with binary_cross_entropy_with_logits; with several, softmax over the class dimension.",
+    ),
+    "softmax dimension": Text(
+        "critical",
+        lambda e: f"A softmax runs over dimension 0, the examples of the batch (shape {tuple(e['shape'])}).",
+        "Probabilities then add up over the examples, and each example's output depends on the rest of the batch.",
+        "Give the class dimension: softmax(x, dim=-1).",
+    ),
+    "output activation": Text(
+        "critical",
+        lambda e: (
+            f"The model ends in a {e['activation']} before {e['loss']}.{_reached(e)}"
+            if "beyond" not in e
+            else f"The model ends in a {e['activation']}, which cannot reach {percent(e['beyond'])} of the targets "
+            f"(they run from {e['low']:.3g} to {e['high']:.3g})."
+        ),
+        "The last activation restricts the outputs to a range that does not fit the loss.",
+        _activation_fix,
+    ),
+    "broadcast": Text(
+        "critical",
+        lambda e: (
+            f"Predictions of shape {tuple(e['prediction'])} are compared with targets as {tuple(e['compared'])}: each with every other."
+        ),
+        "Shapes (N, 1) and (N,) broadcast to (N, N). The best answer to such a loss is the mean of all targets.",
+        "Make the shapes equal before the loss: prediction.squeeze(1), or target.unsqueeze(1).",
+    ),
+    "loss sign": Text(
+        "critical",
+        lambda e: "The loss has the wrong sign: every step makes the fit worse.",
+        "A descent on minus the loss makes the error as large as it can.",
+        "Negate the loss (nll_loss and cross_entropy have their minus already), or drop maximize=True from the optimizer.",
+    ),
+    "padding counted": Text(
+        "warning",
+        lambda e: f"{percent(e['share'])} of the labels are padding (token {e['token']}), and the loss counts them.",
+        "The loss falls by predicting padding, and the real tokens get a smaller share of the gradient.",
+        lambda e: f"Pass ignore_index={e['token']} to the loss, or set these labels to -100.",
+    ),
+    "graph grows": Text(
+        "critical",
+        lambda e: (
+            f"The graph of the loss grows from step to step: {e['first']} nodes, then {e['last']} after {e['steps']} steps."
+        ),
+        "Each backward pass goes through all steps before it. Time and memory grow without end.",
+        "Detach what is carried from step to step: hidden = hidden.detach(), total += loss.item().",
+    ),
+    "no optimizer step": Text(
+        "critical",
+        lambda e: (
+            "No optimizer has stepped in 10 training steps"
+            + ("." if e.get("backward") else ": backward() was not called either." if e.get("graph") else ".")
+        ),
+        "The weights stay as they were drawn.",
+        "Call loss.backward() and optimizer.step() in each training step.",
+    ),
+    "gradients gone": Text(
+        "critical",
+        lambda e: (
+            f"{e['optimizer']} finds no gradient when it steps: every .grad is None or zero, although backward() ran."
+        ),
+        "Gradients are cleared between backward() and step(), so no step changes anything.",
+        "Call optimizer.zero_grad() before loss.backward(), not after it.",
+    ),
+    "gradients carried over": Text(
+        "critical",
+        lambda e: (
+            f"Gradients are never cleared: {e['optimizer']} stepped {e['steps']} times on the sum of all gradients so far."
+        ),
+        "Every step then follows old gradients as well, which is a momentum that never ends.",
+        "Call optimizer.zero_grad() before each backward pass (once per optimizer step with gradient accumulation).",
+    ),
+    "not in the optimizer": Text(
+        "critical",
+        lambda e: (
+            f"No optimizer holds {names(e['parameters'])}, though the loss has gradients for "
+            f"{'it' if len(e['parameters']) == 1 else 'them'}."
+        ),
+        "No step changes these parameters: they stay as they were drawn.",
+        "Pass model.parameters() to the optimizer after the model is complete, or add these parameters as a group. "
+        "Set requires_grad = False on what shall stay.",
+    ),
+    "not registered": Text(
+        "critical",
+        lambda e: (
+            f"{names(e['parameters'])} {'is' if len(e['parameters']) == 1 else 'are'} used by the model but not registered in it."
+        ),
+        "Modules in a plain list, tuple or dict are missing from parameters(), state_dict() and .to().",
+        "Use nn.ModuleList, nn.ModuleDict or nn.ParameterList.",
+    ),
+    "stale parameters": Text(
+        "critical",
+        lambda e: (
+            f"The optimizer holds {e['held']} tensors that the model does not use; it lacks {names(e['parameters'])}."
+        ),
+        "The model's parameters were replaced after the optimizer was made, so its steps change tensors that nothing reads.",
+        "Make the optimizer after the model has its final parameters.",
+    ),
+    "update lost": Text(
+        "critical",
+        lambda e: (
+            f"Steps leave {names(e['parameters'])} bit for bit as {'it was' if len(e['parameters']) == 1 else 'they were'}, "
+            "though there is a gradient and a learning rate."
+        ),
+        "The update is smaller than the precision of the tensor, or is written to a copy.",
+        "Keep a float32 copy of the weights for the optimizer, or raise the learning rate; do not assign to .data of a copy.",
+    ),
+    "optimizer recreated": Text(
+        "warning",
+        lambda e: (
+            f"{e['times']} optimizers were made for the same parameters: each begins without momentum and moments."
+        ),
+        "Adam and momentum average over steps. A new optimizer forgets what the last one knew.",
+        "Make the optimizer once, before the loop.",
+    ),
+    "tying lost": Text(
+        "warning",
+        lambda e: f"{e['output']} begins as a copy of {e['embedding']}, but they are two tensors: the tie is lost.",
+        "The two drift apart in training, and a saved model may restore only one.",
+        lambda e: f"Assign the parameter itself: model.{e['output']}.weight = model.{e['embedding']}.weight.",
+    ),
+    "train mode in evaluation": Text(
+        "warning",
+        lambda e: (
+            f"An evaluation runs in train mode: {e['count']} dropout or batch-norm layers are active ({names(e['layers'])})."
+        ),
+        "Dropout then removes units and batch norm uses the batch, so that what is measured is not the model.",
+        "Call model.eval() before the evaluation and model.train() after it.",
+    ),
+    "eval mode": Text(
+        "critical",
+        lambda e: (
+            f"Training goes on in eval mode: all {e['layers']} dropout and batch-norm layers were switched off on the way."
+        ),
+        "In eval mode batch norm uses its running statistics and dropout does nothing.",
+        "Call model.train() after each evaluation.",
+    ),
+    "constant labels": Text(
+        "critical",
+        lambda e: f"All labels are the same ({e['mode']}) in the first {e['batches']} batches.",
+        "A constant output fits them, whatever the input is.",
+        "Check how the labels are loaded, and shuffle the data.",
+    ),
+    "sorted labels": Text(
+        "warning",
+        lambda e: (
+            f"Each batch holds labels of few classes: their entropy is {e['within']:.2f} within a batch and {e['entropy']:.2f} overall."
+        ),
+        "The data are sorted by class. Each step then pulls towards the classes of its own batch.",
+        "Shuffle the data: DataLoader(..., shuffle=True).",
+    ),
+    "label is input": Text(
+        "critical",
+        lambda e: f"{percent(e['share'])} of the labels are the input token at the same place.",
+        "The model learns to copy. A language model must predict the next token.",
+        "Shift the labels by one: inputs = tokens[:, :-1], labels = tokens[:, 1:].",
+    ),
+    "label leak": Text(
+        "warning",
+        lambda e: f"Feature {e['feature']} alone gives the label (correlation {e['correlation']:.4f}).",
+        "The label, or something computed from it, is among the inputs.",
+        lambda e: f"Drop column {e['feature']} from the inputs.",
+    ),
+    "future leak": Text(
+        "critical",
+        lambda e: "A prediction depends on tokens that come after it, and the label is the next token.",
+        "The answer is visible in training, so the loss says nothing about generation.",
+        "Use a causal mask: position t may attend to positions up to t only.",
+    ),
+    "order ignored": Text(
+        "warning",
+        lambda e: "The order of earlier tokens does not change the prediction of the next one.",
+        "Attention without positions sees a set of tokens, not a sequence.",
+        "Add position embeddings.",
+    ),
+    "examples mixed": Text(
+        "critical",
+        lambda e: "In eval mode the output of one example changes with the other examples of its batch.",
+        "A reshape or an operation over the wrong dimension mixes examples.",
+        "Look for view or reshape where permute is needed, for batch_first, and for operations over dimension 0.",
+    ),
+    "targets not scaled": Text(
+        "warning",
+        lambda e: (
+            f"Targets have mean {e['mean']:.3g} and standard deviation {e['spread']:.3g}; outputs begin near 0 ± 1."
+        ),
+        "Errors and gradients are as large as the targets, so the usual learning rates are too high or too low.",
+        lambda e: f"Standardise the targets: y = (y - {e['mean']:.4g}) / {max(e['spread'], 1e-12):.4g}.",
+    ),
+    "targets not finite": Text(
+        "critical",
+        lambda e: f"{percent(e['share'])} of the targets of a batch are NaN or infinite.",
+        "One such target makes the loss and every gradient NaN.",
+        "Drop or fill these targets before training.",
+    ),
+}
+
+
+def failures(context: Context) -> dict[str, Facts]:
+    """Checks that failed: those of single steps, and those that follow from labels, targets and the loss together."""
+    facts = context.table.meta.get("checks") or {}
+    failed = dict(facts.get("failed", {}))
+    labels, targets = facts.get("labels") or {}, facts.get("targets") or {}
+    state = progress(context.table)
+    if labels.get("batches", 0) >= 3 and labels.get("batch_size", 0) >= 2:
+        if labels["classes"] == 1:
+            failed.setdefault("constant labels", {"step": 0, **labels})
+        elif labels["batches"] >= 5 and labels["batch_size"] >= 8 and labels["within"] < 0.5 * labels["entropy"]:
+            failed.setdefault("sorted labels", {"step": 0, **labels})
+    if targets.get("batches", 0) >= 3:
+        if targets.get("constant"):
+            failed.setdefault("constant labels", {"step": 0, "mode": f"{targets['mean']:.4g}", **targets})
+        activation = targets.get("activation", "")
+        if targets.get("beyond", 0.0) > 0.05 and activation:
+            failed.setdefault("output activation", {"step": 0, "loss": "a regression loss", **targets})
+        size, spread = targets.get("size", 0.0), targets.get("spread", math.nan)
+        if size > 10 and not targets.get("constant") and state.harm:
+            failed.setdefault("targets not scaled", {"step": 0, **targets, "spread": spread})
+    return failed
+
+
+def asked(name: str, meta: Mapping[str, Any]) -> int:
+    """How often a check ran on data that could have failed it."""
+    facts = meta.get("checks") or {}
+    if name in facts.get("failed", {}):
+        return 1
+    if name in ("constant labels", "sorted labels"):
+        return int((facts.get("labels") or {}).get("batches", 0) >= (3 if name == "constant labels" else 5))
+    if name == "targets not scaled":
+        return int((facts.get("targets") or {}).get("batches", 0) >= 3)
+    return int((facts.get("asked") or {}).get(name, 0))
+
+
+def _rule(name: str, text: Text) -> Rule:
+    def observe(context: Context) -> list[Finding]:
+        return [replace_rule(f, name) for f in _found(context, name, text)]
+
+    return Rule(
+        name=name,
+        question=CHECKS[name].text,
+        vital="training",
+        needs=(),
+        observe=observe,
+        optional=False,
+        null="the check passes",
+        threshold="none: it holds or it does not",
+        source="read off the loop itself in the first steps",
+        asked=lambda meta: asked(name, meta),
+        lacks=CHECKS[name].needs,
+    )
+
+
+def replace_rule(finding: Finding, name: str) -> Finding:
+    """The finding under the name of its rule."""
+    from dataclasses import replace
+
+    return replace(finding, rule=name, vital="training")
+
+
+def _found(context: Context, name: str, text: Text) -> Iterator[Finding]:
+    evidence = failures(context).get(name)
+    if evidence is None:
+        return
+    sites = tuple(evidence.get("parameters", ()))
+    yield Finding(
+        text.severity,
+        sites[0] if sites else "",
+        text.what(evidence),
+        why=text.why,
+        advice=text.fix if isinstance(text.fix, str) else text.fix(evidence),
+        sites=sites,
+        since=int(evidence.get("step", 0)),
+    )
+
+
+RULES = tuple(_rule(name, text) for name, text in TEXTS.items())
+EXACT = frozenset(TEXTS)

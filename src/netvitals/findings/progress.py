@@ -1,0 +1,84 @@
+"""Does the run learn? The loss against where it began, its noise, and the best that a constant output could do."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from netvitals.findings.series import Measurements
+
+LEAST = 20  # losses before anything is said
+FALLEN = 0.15  # share of the first loss, or of a constant's cost, that must be gone
+BACK = 0.5  # share of the gain that may be lost again
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How a loss stands.
+
+    Attributes:
+        state: learning, not learning, diverged, unknown where there are too few losses, or no objective where a lower
+            loss is not a better one: several optimizers, or losses below zero.
+        first: the median of the first losses.
+        last: the median of the last tenth.
+        best: the lowest median of a tenth.
+        constant: what the best constant output would cost; NaN where it is not known.
+    """
+
+    state: Literal["learning", "not learning", "diverged", "unknown", "no objective"]
+    first: float = math.nan
+    last: float = math.nan
+    best: float = math.nan
+    constant: float = math.nan
+
+    @property
+    def harm(self) -> bool:
+        """Whether something is wrong that a statistic may be the cause of."""
+        return self.state in ("not learning", "diverged")
+
+
+def progress(table: Measurements) -> Progress:
+    """Whether the loss of a run has fallen beyond its noise, and stayed there."""
+    loss = table.loss
+    if loss is None or len(loss.values) < LEAST:
+        return Progress("unknown")
+    facts = table.meta.get("checks") or {}
+    if np.isfinite(loss.values).all() and (int(facts.get("optimizers", 1)) > 1 or float(loss.values.min()) < 0):
+        return Progress("no objective")
+    if not np.isfinite(loss.values[-max(1, len(loss.values) // 20) :]).all():
+        return Progress("diverged")
+    values = loss.finite
+    tenth = max(3, len(values) // 10)
+    first = float(np.median(values[: min(5, tenth)]))
+    parts = [float(np.median(values[i : i + tenth])) for i in range(0, len(values) - tenth + 1, tenth)]
+    last, best = float(np.median(values[-tenth:])), min(parts)
+    constant = constant_cost(table)
+    noise = float(np.median(np.abs(np.diff(values)))) / max(1.0, math.sqrt(tenth))
+    begin = min(first, constant) if math.isfinite(constant) and constant > 0 else first
+    scale = abs(begin) if begin else 1.0
+    gain = begin - last
+    if last > max(first + 3 * noise, first + 0.1 * abs(first)) and best < last - 3 * noise:
+        return Progress("diverged", first, last, best, constant)
+    if gain > max(FALLEN * scale, 3 * noise) and last - best <= BACK * max(begin - best, 0.0) + 3 * noise:
+        return Progress("learning", first, last, best, constant)
+    return Progress("not learning", first, last, best, constant)
+
+
+def constant_cost(table: Measurements) -> float:
+    """What the best constant output would cost, from the labels or targets of the first steps."""
+    facts = table.meta.get("checks") or {}
+    kinds = facts.get("losses") or {}
+    labels, targets = facts.get("labels") or {}, facts.get("targets") or {}
+    if sum(kinds.values()) == 0 or len(kinds) > 1:
+        return math.nan
+    (kind,) = kinds
+    if kind == "nll" and labels:
+        return float(labels["entropy"])
+    if kind == "mse" and "spread" in targets:
+        return float(targets["spread"]) ** 2
+    if kind in ("bce", "bce_logits") and targets:
+        return float(targets.get("bernoulli", math.nan))
+    return math.nan
