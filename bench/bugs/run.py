@@ -20,13 +20,14 @@ def main() -> None:
     parser.add_argument("--seeds", default="0")
     parser.add_argument("--only", default="")
     parser.add_argument("--rows", type=Path)
+    parser.add_argument("--variants", default="bug,fixed,healthy")
     parser.add_argument("--jobs", type=int, default=2)
     args = parser.parse_args()
     only = set(filter(None, args.only.split(",")))
     chosen = [case for case in cases(args.half) if not only or case.name in only]
     known = {case.name: case for case in chosen}
     outcomes = []
-    for outcome in run_cases(chosen, [int(s) for s in args.seeds.split(",")], jobs=args.jobs):
+    for outcome in run_cases(chosen, [int(s) for s in args.seeds.split(",")], args.variants.split(","), jobs=args.jobs):
         outcomes.append(outcome)
         case = known[outcome.case]
         verdict = "error" if outcome.error else " ".join(k for k, v in judged(case, outcome).items() if v) or "quiet"

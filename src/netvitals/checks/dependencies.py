@@ -39,7 +39,7 @@ def dependencies(
             n = len(x) if x.ndim > 1 else 0
             if n >= 4 and base.ndim and len(base) == n:
                 half = n // 2
-                changed = torch.cat([x[:half], x[half:].roll(1, 0)])
+                changed = torch.cat([x[:half], x[:1].expand(n - half, *x.shape[1:])])
                 if not torch.equal(changed, x):
                     other = _output(model(changed, **kwargs))
                     out["examples mixed"] = other is None or not _same(base[:half], other[:half])
@@ -51,19 +51,20 @@ def next_token_input(args: tuple[Any, ...], labels: Tensor | None) -> tuple[int,
     if labels is None:
         return None
     for i, x in enumerate(args):
-        if isinstance(x, Tensor) and not x.is_floating_point() and x.ndim == 2 and x.shape[1] >= 4:
+        if isinstance(x, Tensor) and x.ndim in (2, 3) and x.shape[1] >= 4:
             for y in _aligned(labels, x):
-                if float((y[:, :-1] == x[:, 1 : 1 + y.shape[1] - 1]).float().mean()) > SHIFTED:
+                following, now = x[:, 1 : y.shape[1]], y[:, :-1]
+                told = following != following.reshape(-1, *following.shape[2:]).mode(0).values  # padding says nothing
+                if bool(told.any()) and float((now == following)[told].float().mean()) > SHIFTED:
                     return i, x
     return None
 
 
 def _aligned(labels: Tensor, x: Tensor) -> list[Tensor]:
-    rows, length = x.shape
-    if labels.numel() == rows * length:
-        return [labels.reshape(rows, length)]
-    if labels.numel() == rows * (length - 1):
-        shifted = labels.reshape(rows, length - 1)
+    if labels.numel() == x.numel():
+        return [labels.reshape(x.shape)]
+    if labels.numel() == x[:, 1:].numel():
+        shifted = labels.reshape(x[:, 1:].shape)
         return [shifted] if not torch.equal(shifted, x[:, :-1]) else []
     return []
 
@@ -71,7 +72,7 @@ def _aligned(labels: Tensor, x: Tensor) -> list[Tensor]:
 def _token_questions(
     model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], at: int, x: Tensor, base: Tensor
 ) -> dict[str, Any]:
-    rows, length = x.shape
+    rows, length = x.shape[:2]
     if base.shape[:2] != (rows, length):
         if base.ndim == 2 and len(base) == rows * length:
             base = base.reshape(rows, length, -1)
@@ -84,7 +85,7 @@ def _token_questions(
 
     out: dict[str, Any] = {}
     later = x.clone()
-    later[:, -1] = torch.where(later[:, -1] == x.max(), x.min(), x.max())
+    later[:, -1] = torch.where(later[:, -1] == x.max(), x.min(), x.max())  # another token, or a number far off
     if not torch.equal(later, x):
         other = run(later)
         out["future leak"] = other is not None and not _same(base[:, :-1], other[:, :-1])

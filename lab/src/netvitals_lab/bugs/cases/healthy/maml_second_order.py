@@ -33,7 +33,7 @@ def adapt_and_test(sx, sy, qx, qy, steps=2, alpha=0.03):
 before = float(torch.stack([adapt_and_test(*task()).detach() for _ in range(60)]).mean())
 optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
 with nv.watch(model, optimizer) as watch:
-    for iteration in range(300):
+    for iteration in range(230):
         loss = torch.stack([adapt_and_test(*task()) for _ in range(4)]).mean()
         optimizer.zero_grad()
         loss.backward()

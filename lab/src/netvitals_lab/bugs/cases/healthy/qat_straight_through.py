@@ -65,4 +65,4 @@ with nv.watch(model, optimizer) as watch:
             watch.step(loss)
 
 score = float((model(x[1500:]).argmax(1) == y[1500:]).float().mean())
-learned = score > 0.85
+learned = score > 0.8

@@ -53,4 +53,4 @@ with nv.watch(agent, optimizer) as watch:
 with torch.no_grad():
     shown = torch.randint(0, 5, (500, 2))
     score = float((agent(shown)[0] == shown).float().mean())
-learned = score > 0.8
+learned = score > 0.7

@@ -48,9 +48,9 @@ model = Seq2Seq()
 optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
 criterion = nn.CrossEntropyLoss(ignore_index=PAD)
 with nv.watch(model, optimizer) as watch:
-    for step in range(350):
+    for step in range(270):
         src, tgt = pairs(48)
-        loss = criterion(model(src, tgt, max(0.0, 1 - step / 250)).flatten(0, 1), tgt.flatten())
+        loss = criterion(model(src, tgt, max(0.0, 1 - step / 190)).flatten(0, 1), tgt.flatten())
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
