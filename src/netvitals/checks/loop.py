@@ -19,7 +19,7 @@ from netvitals.capture import Hook
 from netvitals.checks import backward
 from netvitals.checks.check import CHECKS, Check
 from netvitals.checks.dependencies import dependencies
-from netvitals.checks.loss_graph import LossGraph, LossNode, losses_of, walk
+from netvitals.checks.loss_graph import LossGraph, LossNode, examples_summed, losses_of, walk
 from netvitals.checks.objective import Labels, Targets, smallest_cross_entropy
 from netvitals.checks.parameters import Gradients, hidden_parameters
 
@@ -28,6 +28,7 @@ WHOLE = frozenset({0, 1, 2, 4, 8, 16, 32})  # steps on which every parameter and
 CLASSIFIED = ("nll", "margin")
 COMPARED = ("mse", "l1", "bce", "bce_logits")
 BOUNDED = ("sigmoid", "tanh", "softmax", "relu", "hardtanh", "hardsigmoid")
+NORMS = nn.modules.batchnorm._BatchNorm
 DROPOUT = nn.modules.dropout._DropoutNd
 TRAINS = (nn.modules.batchnorm._NormBase, nn.modules.dropout._DropoutNd)
 
@@ -75,10 +76,11 @@ class LoopChecks:
         self._was_training = False
         self._depended = False
         self._features: tuple[Tensor, Tensor] | None = None
-        self.open = False
+        self.open = self._concluding = False
         self._last_target: Tensor | None = None
         self.summed = 0  # examples over which the loss is a sum
         self._fresh: set[int] = set()
+        self.linear = False
         self._signs: Counter[bool] = Counter()  # terms of the loss that a better fit makes smaller, and larger
 
     # ------------------------------------------------------------------ beginning and end
@@ -126,7 +128,7 @@ class LoopChecks:
         return call
 
     def _fail(self, name: str, **evidence: Any) -> None:
-        self.failed.setdefault(name, {"step": self.step, **evidence})
+        self.failed.setdefault(name, {"step": 0 if self._concluding else self.step, **evidence})
 
     # ------------------------------------------------------------------ the loss
 
@@ -134,6 +136,9 @@ class LoopChecks:
         self._guarded(self._backward_begins)(tensors)
 
     def _backward_begins(self, tensors: Any) -> None:
+        for t in [tensors] if isinstance(tensors, Tensor) else list(tensors):
+            if t.grad_fn is not None and self._inputs:
+                self.summed = max(self.summed, examples_summed(t.grad_fn, self._inputs[0]))
         roots = [
             t.grad_fn for t in ([tensors] if isinstance(tensors, Tensor) else list(tensors)) if t.grad_fn is not None
         ]
@@ -160,6 +165,10 @@ class LoopChecks:
         if not own:
             return
         self._sizes.append((self.step, graph.nodes))
+        self.linear = graph.linear and graph.weights >= 2 and len(self._leaves) >= 2
+        lost = [self._names[id(p)] for part in graph.steps for p in part if id(p) in self._names]
+        if lost:
+            self._fail("zero gradient", parameters=lost)
         for name, dim, shape in graph.softmaxes:
             self.asked["softmax over one class"] += 1
             if shape[dim] == 1:
@@ -498,6 +507,7 @@ class LoopChecks:
         """What follows from the first steps together."""
         if not self.open:
             return
+        self._concluding = True
         self._concluded_parameters()
         self._leak()
         if self._signs[False] >= 3 and not self._signs[True]:
@@ -510,6 +520,7 @@ class LoopChecks:
                 self._fail("graph grows", first=small, last=large, steps=last - first)
         if self._idle < 10 and self.step >= 10:
             self.asked["no optimizer step"] += 1
+        self._concluding = False
 
     def _concluded_parameters(self) -> None:
         g = self.gradients
@@ -552,9 +563,19 @@ class LoopChecks:
             self._fail("stale parameters", parameters=left, held=len(stale))
         elif left:
             self._fail("not in the optimizer", parameters=left)
+        self._unused(used, held)
         lost = [n for n, (still, seen) in g.still.items() if n and seen >= 2 and still == seen]
         if lost:
             self._fail("update lost", parameters=lost, all=len(lost) == len(g.still))
+
+    def _unused(self, used: set[int], held: set[int]) -> None:
+        """Parameters that an optimizer holds and no loss has reached."""
+        whole = {id(p): p.numel() for p in self._model.parameters() if p.requires_grad and id(p) in held}
+        left = [n for i, n in self._names.items() if i in whole and i not in self._leaves]
+        share = sum(whole[i] for i in whole if i not in self._leaves) / max(1, sum(whole.values()))
+        self.asked["unused layers"] += 1
+        if left and share >= 0.2 and len(left) < len(whole):
+            self._fail("unused layers", parameters=left, share=share)
 
     def facts(self) -> dict[str, Any]:
         """Everything that was found, as plain data."""
@@ -566,6 +587,10 @@ class LoopChecks:
             "steps": self.step,
             "optimizers": len(self._made),
             "summed": self.summed,
+            "linear": self.linear,
+            "single": bool(self._inputs)
+            and self._inputs[0] == 1
+            and any(isinstance(m, NORMS) for m in self._model.modules()),
             "half": [n for n, p in self._model.named_parameters() if p.dtype == torch.float16 and p.requires_grad][:50],
             "dropout": max((float(m.p) for m in self._model.modules() if isinstance(m, DROPOUT)), default=0.0),
             "losses": dict(self.loss_kinds),

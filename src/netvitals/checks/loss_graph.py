@@ -53,6 +53,35 @@ LOSSES = {
     "MseLoss": "mse", "SmoothL1Loss": "l1", "HuberLoss": "l1", "MultiMarginLoss": "margin",
     "MultilabelMarginLoss": "margin", "SoftMarginLoss": "margin", "CtcLoss": "ctc",
 }  # fmt: skip
+WEIGHTED = frozenset(["Addmm", "Mm", "Convolution", "Bmm", "Baddbmm", "MkldnnConvolution", "Mv", "Addmv", "SqueezeMm"])
+LINEAR = WEIGHTED | frozenset(
+    [
+        "AccumulateGrad",
+        "Add",
+        "Sub",
+        "Rsub",
+        "Neg",
+        "Mean",
+        "Sum",
+        "Div",
+        "Mul",
+        "LogSoftmax",
+        "Sigmoid",
+        "Pow",
+        "Abs",
+        "AvgPool2D",
+        "AdaptiveAvgPool2D",
+        "AdaptiveAvgPool1D",
+        "AvgPool1D",
+        "NativeBatchNorm",
+        "NativeDropout",
+        "Cat",
+        "Stack",
+        "ConstantPadNd",
+        "Softmax",
+    ]
+)
+FLAT = frozenset(["Sign", "Round", "Floor", "Ceil", "Trunc", "Heaviside", "Sgn"])
 STOPS = frozenset(
     ["Addmm", "Mm", "Bmm", "Convolution", "NativeBatchNorm", "NativeLayerNorm", "Embedding", "AccumulateGrad"]
 )
@@ -120,6 +149,9 @@ class LossGraph:
     leaves: list[Tensor] = field(default_factory=list)
     names: Counter[str] = field(default_factory=Counter)
     nodes: int = 0
+    weights: int = 0  # operations with weights
+    linear: bool = True  # no operation but linear ones and the loss's own
+    steps: list[Any] = field(default_factory=list)  # nodes of functions whose gradient is zero everywhere
 
 
 def losses_of(root: Any) -> list[LossNode]:
@@ -269,6 +301,34 @@ def _tensor(value: Any) -> Tensor | None:
     return value.detach() if isinstance(value, Tensor) else None
 
 
+def _cut_off(root: Any, flat: set[Any], leaves: list[Tensor]) -> list[Tensor]:
+    """Leaves that are reached through functions with zero gradient only."""
+    todo, seen, reached = [root], {root}, set()
+    while todo:
+        node = todo.pop()
+        if name_of(node) == "AccumulateGrad":
+            reached.add(id(node.variable))
+        for fn, _ in node.next_functions:
+            if fn is not None and fn not in seen and fn not in flat:
+                seen.add(fn)
+                todo.append(fn)
+    return [p for p in leaves if id(p) not in reached]
+
+
+def examples_summed(root: Any, examples: int) -> int:
+    """Over how many examples a scalar loss is a sum that nothing divides; 0 where it is not one."""
+    node = root
+    for _ in range(6):
+        name = name_of(node)
+        if name == "Sum" and parents(node):
+            shape = shape_of(parents(node)[0])
+            return examples if shape and shape[0] == examples and examples >= 4 else 0
+        if name not in ("Neg", *RESHAPES) or len(parents(node)) != 1:
+            return 0
+        node = parents(node)[0]
+    return 0
+
+
 def walk(root: Any) -> LossGraph:
     """The whole graph: its leaves, how many nodes it has, and every softmax in it."""
     graph = LossGraph()
@@ -277,6 +337,10 @@ def walk(root: Any) -> LossGraph:
         node = todo.pop()
         name = name_of(node)
         graph.names[name] += 1
+        graph.weights += name in WEIGHTED
+        graph.linear = graph.linear and (name in LINEAR or name in LOSSES or name in RESHAPES)
+        if name in FLAT:
+            graph.steps.append(node)
         if name == "AccumulateGrad":
             graph.leaves.append(node.variable)
         elif name in ("Softmax", "LogSoftmax"):
@@ -289,4 +353,6 @@ def walk(root: Any) -> LossGraph:
                 seen.add(fn)
                 todo.append(fn)
     graph.nodes = len(seen)
+    if graph.steps:
+        graph.steps = [_cut_off(root, set(graph.steps), graph.leaves)]
     return graph

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from netvitals.checks import CHECKS
 from netvitals.runs import SEVERITIES, Finding
 
 LATER = 0.25  # a cause may be noticed this share of the run after what it brings about
@@ -50,6 +51,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("plateau", "loss rises", "loss not finite"),
     ("danger forecast",),
 )
+EXACT = tuple(CHECKS)
 INDEPENDENT = frozenset({"overfitting", "same batch", "frozen"})  # explain nothing else
 # what the data are; nothing that a network or a loop does brings it about, and its dates are those of the batches
 GIVEN = frozenset({"input not finite", "constant input", "same batch", "unnormalised input", "odd batches"})
@@ -65,6 +67,8 @@ def rank(rule: str) -> float:
     >>> rank("gradients carried over") < rank("loss rises") < rank("my own rule")
     True
     """
+    if rule in EXACT:  # what holds or does not comes before what is merely likely
+        return -1.0 + 0.01 * EXACT.index(rule)
     return next((i for i, group in enumerate(ORDER) if rule in group), len(ORDER))
 
 
@@ -112,6 +116,7 @@ def _explains(cause: Finding, other: Finding, last: int, ranks: dict[str, float]
         other.severity == "info"
         or other.rule in GIVEN
         or ranks[other.rule] <= ranks[cause.rule]
+        or (cause.rule in EXACT and other.rule in EXACT)
         or ranks[other.rule] == len(ORDER)
     ):
         return False

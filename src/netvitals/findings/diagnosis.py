@@ -75,8 +75,23 @@ RULES: tuple[Rule, ...] = (
 
 # what is merely unusual, whatever the loss does
 UNUSUAL = frozenset(
-    "anisotropy|gate density falls|sparsity cliff|spikes|loss spike|negative drift|edge of stability|stream growth|"
-    "costly sparsity|gates ahead|gate forecast|imbalance growth|rank collapse|unbalanced layers|stream floor".split("|")
+    [
+        "anisotropy",
+        "gate density falls",
+        "sparsity cliff",
+        "spikes",
+        "loss spike",
+        "negative drift",
+        "edge of stability",
+        "stream growth",
+        "costly sparsity",
+        "gates ahead",
+        "gate forecast",
+        "imbalance growth",
+        "rank collapse",
+        "unbalanced layers",
+        "stream floor",
+    ]
 )
 # identities: they need no loss to show harm
 CERTAIN = frozenset(

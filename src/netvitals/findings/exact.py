@@ -141,6 +141,34 @@ TEXTS: dict[str, Text] = {
         "The graph is cut between the parameters and the loss: detach(), .data, .item(), numpy, no_grad() or argmax.",
         "Look for one of these on the way from the model's output to the loss.",
     ),
+    "zero gradient": Text(
+        "critical",
+        lambda e: (
+            f"Every path from the loss to {names(e['parameters'])} goes through sign, round or floor, whose gradient is zero."
+        ),
+        "These parameters get a gradient of exactly zero and never change.",
+        "Use a straight-through estimator, x + (x.round() - x).detach(), or a smooth function such as tanh.",
+    ),
+    "unused layers": Text(
+        "warning",
+        lambda e: (
+            f"The loss does not use {names(e['parameters'])}: {percent(e['share'])} of the weights get no gradient."
+        ),
+        "These layers stay as they were drawn.",
+        "Use them in forward(), or take a detach() out of the way; delete what is not needed.",
+    ),
+    "stacked linear layers": Text(
+        "warning",
+        lambda e: "The model has no activation between its layers: several linear layers are one linear layer.",
+        "Without a nonlinearity only linear functions can be learned.",
+        "Put an activation such as nn.ReLU() between the layers.",
+    ),
+    "batch norm on few examples": Text(
+        "warning",
+        lambda e: "Batch norm sees one example at a time.",
+        "The statistics of a single example are noise, and differ from those that eval mode uses.",
+        "Use larger batches, or GroupNorm, LayerNorm or InstanceNorm.",
+    ),
     "clipping": Text(
         "warning",
         lambda e: "The loss itself is clamped: beyond the limit its gradient is zero.",
@@ -313,6 +341,10 @@ def failures(context: Context) -> dict[str, Facts]:
     if state.harm:
         if facts.get("summed", 0) >= 4:
             failed.setdefault("loss reduction", {"step": 0, "summed": facts["summed"]})
+        if facts.get("linear"):
+            failed.setdefault("stacked linear layers", {"step": 0})
+        if facts.get("single"):
+            failed.setdefault("batch norm on few examples", {"step": 0})
         if facts.get("half"):
             failed.setdefault("precision", {"step": 0, "parameters": facts["half"]})
         if facts.get("dropout", 0.0) >= 0.75:
@@ -338,7 +370,9 @@ def asked(name: str, meta: Mapping[str, Any]) -> int:
         return int((facts.get("labels") or {}).get("batches", 0) >= (3 if name == "constant labels" else 5))
     if name == "targets not scaled":
         return int((facts.get("targets") or {}).get("batches", 0) >= 3)
-    if name in ("loss reduction", "precision", "strong dropout"):
+    if name == "zero gradient":
+        name = "graph grows"
+    if name in ("loss reduction", "precision", "strong dropout", "stacked linear layers", "batch norm on few examples"):
         return int(facts.get("steps", 0) >= 20)
     if name in ("clipping", "loss mismatch"):
         return int(bool(facts.get("losses")))

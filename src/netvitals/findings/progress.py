@@ -12,6 +12,7 @@ from netvitals.findings.series import Measurements
 
 LEAST = 20  # losses before anything is said
 FALLEN = 0.15  # share of the first loss, or of a constant's cost, that must be gone
+NOT_FINITE = 0.02  # share of the losses; a GradScaler skips single steps
 BACK = 0.5  # share of the gain that may be lost again
 
 
@@ -48,7 +49,7 @@ def progress(table: Measurements) -> Progress:
     facts = table.meta.get("checks") or {}
     if np.isfinite(loss.values).all() and (int(facts.get("optimizers", 1)) > 1 or float(loss.values.min()) < 0):
         return Progress("no objective")
-    if not np.isfinite(loss.values[-max(1, len(loss.values) // 20) :]).all():
+    if np.mean(~np.isfinite(loss.values)) > NOT_FINITE:
         return Progress("diverged")
     values = loss.finite
     tenth = max(3, len(values) // 10)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
 
+from netvitals.findings.progress import progress
 from netvitals.findings.rules import Context, names, percent, rule
 from netvitals.findings.series import Measurements, Series
 from netvitals.findings.statistics import confidence, last_stretch, line, noise, smoothed
@@ -17,7 +19,7 @@ FIRST = 0.2  # half of the matrices change by this share of themselves in one ea
 LONG = 0.06  # … by this share, while the loss climbs
 CLIMB = 1.3  # the loss, smoothed, above its start
 ABOVE = 6.0  # … and that many times its noise above it
-PATH = 0.08  # length of all steps so far over the weights: less cannot have learned much
+PATH = 0.2  # length of all steps so far over the weights: less cannot have learned much
 UNLEARNED = 0.9  # of the cost of guessing
 STILL = 1e-7  # an update this small is none
 BORN = 1e-5  # a matrix that its first step makes up but for this began at zero
@@ -223,8 +225,11 @@ def _recovers(loss: Series | None) -> bool:
 def too_low(context: Context) -> Iterator[Finding]:
     """Steps so short that an untrained network stays as it was drawn."""
     table = context.table
-    ratio, loss, cost = typical_ratio(table), table.loss, cost_of_guessing(table)
-    if ratio is None or loss is None or cost is None or len(ratio.finite) < READINGS:
+    state = progress(table)
+    if state.state == "not learning":
+        yield from _decayed(table)
+    ratio, loss, cost = typical_ratio(table), table.loss, cost_of_guessing(table) or state.constant
+    if ratio is None or loss is None or len(ratio.finite) < 3 or not state.harm:
         return
     good = np.nan_to_num(ratio.values, nan=0.0)
     if good[-1] <= STILL or always_clipped(table) is not None:
@@ -238,6 +243,7 @@ def too_low(context: Context) -> Iterator[Finding]:
     level = float(np.median(loss.finite[-max(3, len(loss.finite) // 10) :]))
     if path > PATH or level < UNLEARNED * cost or ratio.steps[-1] < 20:
         return
+    aim = f"what guessing costs ({cost:.3g})" if math.isfinite(cost) else f"where it began ({state.first:.3g})"
     trend = line(loss.steps, loss.values) if len(loss.finite) == len(loss.values) else None
     slow = trend is not None and trend.t < -3
     factor = float(10 ** np.clip(np.round(2 * np.log10(5e-3 / max(np.median(good), 1e-12))) / 2, 0.5, 6))
@@ -248,8 +254,7 @@ def too_low(context: Context) -> Iterator[Finding]:
         "warning",
         "",
         f"The learning rate is too low: {int(ratio.steps[-1])} steps have moved the weights by {percent(path)} of "
-        f"themselves, and the loss ({level:.3g}) is still what guessing costs ({cost:.3g})"
-        + (", though it falls." if slow else "."),
+        f"themselves, and the loss ({level:.3g}) is still {aim}" + (", though it falls." if slow else "."),
         why=f"One step changes a weight by {float(np.median(good)):.1e} of itself; healthy training changes it by "
         f"about a "
         "thousandth." + (f" Gradients are there ({grads.end:.2g}), the steps along them are not." if grads else ""),
@@ -263,6 +268,28 @@ def too_low(context: Context) -> Iterator[Finding]:
         confidence=confidence(good[good > 0], PATH / max(1, int(ratio.steps[-1])), above=False),
         remedy=Remedy("epsilon", 1e-8) if eps > LARGE_EPS else Remedy("rate", factor),
     )
+
+
+def _decayed(table: Measurements) -> Iterator[Finding]:
+    """A learning rate that a schedule has taken away before anything was learned."""
+    for s in table.at("optimizer", "lr"):
+        top = float(s.values.max()) if len(s.finite) == len(s.values) and len(s.values) else 0.0
+        if len(s.values) < 4 or top <= 0 or s.last > top / 1000:
+            continue
+        gone = int(s.steps[np.flatnonzero(s.values > top / 1000)[-1]])
+        if gone < 0.7 * s.steps[-1]:
+            yield Finding(
+                "warning",
+                "",
+                f"The learning rate is gone: {s.last:.1e} at the end, {top:.1e} at its highest, below a thousandth of "
+                f"that since about step {gone}.",
+                why="Steps this small change nothing, and the loss had not fallen yet.",
+                advice="Call scheduler.step() once per epoch if the schedule counts epochs, and give it the number of "
+                "steps that are planned.",
+                evidence=(s.evidence(change=True),),
+                since=gone,
+            )
+            return
 
 
 @rule(
