@@ -9,7 +9,7 @@ import pytest
 
 from netvitals_lab import Study, find_claim, find_study, run
 from netvitals_lab.engine import registry
-from shared_fixtures import *
+from shared_fixtures import *  # noqa: F403
 
 
 def pytest_collection_modifyitems(items):

@@ -111,6 +111,7 @@ class LoopChecks:
 
     def close(self) -> None:
         """Take every hook away."""
+        self._guarded(self.conclude)()
         self.end_first_steps()
         for handle in self._handles:
             handle.remove()
@@ -183,7 +184,7 @@ class LoopChecks:
             self._fail("broadcast", prediction=list(loss.stretched), compared=list(loss.shape))
             return
         if loss.kind == "clamped":
-            self._fail("clipping", what="loss")
+            self._fail("loss clamped", what="loss")
             return
         if loss.kind == "swapped":
             self._fail("loss mismatch", why="swapped")
@@ -239,8 +240,7 @@ class LoopChecks:
             self._fail("missing log-softmax", probabilities=probable)
 
     def _shapes(self, loss: LossNode) -> None:
-        if loss.target is not None or loss.stretched:
-            self.asked["broadcast"] += 1
+        self.asked["broadcast"] += bool(loss.shape)
         shape, own = loss.shape, loss.stretched
         if len(shape) == 2 and shape[0] == shape[1] > 1 and own in ((shape[0], 1), (shape[0],), (1, shape[0])):
             self._fail("broadcast", prediction=list(own), compared=list(shape))
@@ -443,8 +443,9 @@ class LoopChecks:
             tensors = [a for a in args if isinstance(a, Tensor) and a.ndim]
             if tensors and not self._inputs:
                 self._inputs = [len(tensors[0])]
-            keep = self.step < 8 and sum(t.numel() for t in tensors) < 4_000_000
-            if keep:
+            numbers = sum(t.numel() for t in tensors)
+            self._batch = None
+            if numbers < (4_000_000 if self.step < 4 else 100_000):
                 self._batch = (
                     module,
                     tuple(a.detach().clone() if isinstance(a, Tensor) else a for a in args),
@@ -456,11 +457,11 @@ class LoopChecks:
         layers = [m for m in module.modules() if isinstance(m, TRAINS) and getattr(m, "p", 1) > 0]
         if not layers:
             return
-        self.asked["eval mode"] += 1
+        self.asked["left in eval mode"] += 1
         if any(m.training for m in layers):
             self._was_training = True
         elif self._was_training:
-            self._fail("eval mode", layers=len(layers))
+            self._fail("left in eval mode", layers=len(layers))
 
     # ------------------------------------------------------------------ the end of a step
 

@@ -169,7 +169,7 @@ TEXTS: dict[str, Text] = {
         "The statistics of a single example are noise, and differ from those that eval mode uses.",
         "Use larger batches, or GroupNorm, LayerNorm or InstanceNorm.",
     ),
-    "clipping": Text(
+    "loss clamped": Text(
         "warning",
         lambda e: "The loss itself is clamped: beyond the limit its gradient is zero.",
         "Clamping a loss does not limit the gradient; it stops learning on the batches that need it most.",
@@ -181,7 +181,7 @@ TEXTS: dict[str, Text] = {
         "Losses take (prediction, target). Swapped, the gradient is that of another function.",
         "Call loss_fn(prediction, target).",
     ),
-    "loss reduction": Text(
+    "summed loss": Text(
         "warning",
         lambda e: f"The loss is a sum over {e['summed']} examples, and training suffers.",
         "Gradients are as many times larger as those of a mean, and so is the effective learning rate.",
@@ -258,7 +258,7 @@ TEXTS: dict[str, Text] = {
         "Dropout then removes units and batch norm uses the batch, so that what is measured is not the model.",
         "Call model.eval() before the evaluation and model.train() after it.",
     ),
-    "eval mode": Text(
+    "left in eval mode": Text(
         "critical",
         lambda e: (
             f"Training goes on in eval mode: all {e['layers']} dropout and batch-norm layers were switched off on the way."
@@ -340,7 +340,7 @@ def failures(context: Context) -> dict[str, Facts]:
             failed.setdefault("sorted labels", {"step": 0, **labels})
     if state.harm:
         if facts.get("summed", 0) >= 4:
-            failed.setdefault("loss reduction", {"step": 0, "summed": facts["summed"]})
+            failed.setdefault("summed loss", {"step": 0, "summed": facts["summed"]})
         if facts.get("linear"):
             failed.setdefault("stacked linear layers", {"step": 0})
         if facts.get("single"):
@@ -372,9 +372,9 @@ def asked(name: str, meta: Mapping[str, Any]) -> int:
         return int((facts.get("targets") or {}).get("batches", 0) >= 3)
     if name == "zero gradient":
         name = "graph grows"
-    if name in ("loss reduction", "precision", "strong dropout", "stacked linear layers", "batch norm on few examples"):
+    if name in ("summed loss", "precision", "strong dropout", "stacked linear layers", "batch norm on few examples"):
         return int(facts.get("steps", 0) >= 20)
-    if name in ("clipping", "loss mismatch"):
+    if name in ("loss clamped", "loss mismatch"):
         return int(bool(facts.get("losses")))
     return int((facts.get("asked") or {}).get("gradients gone" if name == "cut off" else name, 0))
 

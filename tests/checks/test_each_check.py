@@ -1,0 +1,412 @@
+"""Every check: a loop on which it fails, one on which it passes, and none without data."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import netvitals as nv
+from netvitals.checks import CHECKS
+from netvitals.findings import diagnose
+
+
+def mlp(*end, out=3):
+    return nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, out), *end)
+
+
+def classes(n=48):
+    x = torch.randn(n, 6)
+    return x, x[:, :3].argmax(1)
+
+
+def numbers(n=48, scale=1.0):
+    x = torch.randn(n, 6)
+    return x, scale * (x[:, :1] + 0.5 * x[:, 1:2])
+
+
+def trained(net, loss, data=classes, optimizer=None, steps=60, zero=True, step=True, after=None, **options):
+    """A plain loop under watch."""
+    optimizer = optimizer or torch.optim.SGD(net.parameters(), lr=0.05)
+    with nv.watch(net, optimizer, vitals=["optimizer"], forecasts=False, **options) as watch:
+        for i in range(steps):
+            x, y = data()
+            if zero:
+                optimizer.zero_grad()
+            value = loss(net(x), y)
+            value.backward()
+            if zero == "late":
+                optimizer.zero_grad()
+            if step:
+                optimizer.step()
+            watch.step(value)
+            if after is not None:
+                after(net, i)
+    return watch
+
+
+class Tokens(nn.Module):
+    """A language model over 12 tokens; ``causal`` hides later ones, ``positions`` tells their order."""
+
+    def __init__(self, causal=True, positions=True):
+        super().__init__()
+        self.embed, self.place = nn.Embedding(12, 16), nn.Embedding(10, 16)
+        self.attend, self.out = nn.MultiheadAttention(16, 2, batch_first=True), nn.Linear(16, 12)
+        self.causal, self.positions = causal, positions
+
+    def forward(self, x):
+        h = self.embed(x) + (self.place(torch.arange(x.shape[1])) if self.positions else 0)
+        mask = nn.Transformer.generate_square_subsequent_mask(x.shape[1]) if self.causal else None
+        return self.out(h + self.attend(h, h, h, attn_mask=mask, need_weights=False)[0])
+
+
+def sentences():
+    tokens = torch.randint(0, 12, (8, 9))
+    return tokens[:, :-1], tokens[:, 1:]
+
+
+def copied():
+    tokens = torch.randint(0, 12, (8, 8))
+    return tokens, tokens
+
+
+def padded():
+    lengths = torch.randint(3, 7, (16, 1))
+    tokens = torch.where(torch.arange(9) < lengths, torch.randint(1, 12, (16, 9)), 0)
+    return tokens[:, :-1], tokens[:, 1:]
+
+
+def over_tokens(**options):
+    return lambda out, y: F.cross_entropy(out.flatten(0, 1), y.flatten(), **options)
+
+
+class Listed(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.layers, self.out = kind([nn.Linear(6, 6), nn.Linear(6, 6)]), nn.Linear(6, 3)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x).relu()
+        return self.out(x)
+
+
+class Rounded(nn.Module):
+    def __init__(self, straight):
+        super().__init__()
+        self.first, self.last, self.straight = nn.Linear(6, 8), nn.Linear(8, 3), straight
+
+    def forward(self, x):
+        h = self.first(x)
+        return self.last(h + (h.round() - h).detach() if self.straight else h.round())
+
+
+class Spare(nn.Module):
+    def __init__(self, used):
+        super().__init__()
+        self.body, self.spare, self.used = mlp(), nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 3)), used
+
+    def forward(self, x):
+        return self.body(x) + (self.spare(x) if self.used else 0)
+
+
+class Mixing(nn.Module):
+    def __init__(self, mixes):
+        super().__init__()
+        self.body, self.mixes = mlp(), mixes
+
+    def forward(self, x):
+        out = self.body(x)
+        return out - out.mean() if self.mixes else out - out.mean(1, keepdim=True)
+
+
+def drops(p):
+    return nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Dropout(p), nn.Linear(16, 3))
+
+
+def evaluated(net, i, right):
+    if i % 10 == 9:
+        net.train(not right)
+        with torch.no_grad():
+            net(torch.randn(8, 6)), net(torch.randn(8, 6))
+        net.train()
+
+
+def left_in_eval(net, i):
+    net.eval()
+
+
+def parts(net, keep):
+    """An optimizer that holds all layers, or all but one."""
+    return torch.optim.SGD([p for n, p in net.named_parameters() if keep or not n.startswith("0.")], lr=0.05)
+
+
+def optimizer_of_another(net):
+    """An optimizer that keeps one of its tensors, and holds copies of the others."""
+    copies = [nn.Parameter(p.detach().clone()) for p in list(net.parameters())[:-1]]
+    return torch.optim.SGD([*copies, list(net.parameters())[-1]], lr=0.05)
+
+
+def with_optimizer(make, model=mlp):
+    net = model()
+    return trained(net, F.cross_entropy, optimizer=make(net))
+
+
+def grown(detach):
+    net, total = mlp(), torch.zeros(())
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    with nv.watch(net, optimizer, vitals=["optimizer"], forecasts=False) as watch:
+        for _ in range(40):
+            x, y = classes(8)
+            total = 0.9 * (total.detach() if detach else total) + F.cross_entropy(net(x), y)
+            optimizer.zero_grad()
+            total.backward(retain_graph=True, inputs=[net[2].bias])
+            optimizer.step()
+            watch.step(total)
+    return watch
+
+
+def recreated(once):
+    net = mlp()
+    optimizer = torch.optim.Adam(net.parameters())
+    with nv.watch(net, vitals=["optimizer"], forecasts=False) as watch:
+        for _ in range(60):
+            x, y = classes()
+            optimizer = optimizer if once else torch.optim.Adam(net.parameters())
+            optimizer.zero_grad()
+            loss = F.cross_entropy(net(x), y)
+            loss.backward()
+            optimizer.step()
+            watch.step(loss)
+    return watch
+
+
+class Tied(nn.Module):
+    def __init__(self, kept):
+        super().__init__()
+        self.embed, self.out = nn.Embedding(12, 16), nn.Linear(16, 12, bias=False)
+        self.out.weight = self.embed.weight if kept else nn.Parameter(self.embed.weight.detach().clone())
+
+    def forward(self, x):
+        return self.out(self.embed(x))
+
+
+def random_labels(n=48):
+    return torch.randn(n, 6), torch.randint(0, 3, (n,))
+
+
+def one_class(n=48):
+    x, y = classes(n)
+    return x[y == 0], y[y == 0]
+
+
+_turn = [0]
+
+
+def sorted_classes(n=48):
+    _turn[0] += 1
+    x, y = classes(200)
+    keep = y == _turn[0] % 3
+    return x[keep], y[keep]
+
+
+def leaking(n=48):
+    x = torch.randn(n, 6)
+    y = torch.randint(0, 2, (n, 1)).float()
+    x[:, 4] = y[:, 0]
+    return x, y
+
+
+bce = F.binary_cross_entropy_with_logits
+one = lambda *end: mlp(*end, out=1)
+CASES = {
+    "double softmax": (lambda: trained(mlp(nn.Softmax(1)), F.cross_entropy), lambda: trained(mlp(), F.cross_entropy)),
+    "double sigmoid": (lambda: trained(one(nn.Sigmoid()), bce, leaking), lambda: trained(one(), bce, leaking)),
+    "missing log-softmax": (
+        lambda: trained(mlp(), F.nll_loss),
+        lambda: trained(mlp(nn.LogSoftmax(1)), F.nll_loss),
+    ),
+    "softmax over one class": (
+        lambda: trained(one(nn.Softmax(1)), F.mse_loss, numbers),
+        lambda: trained(mlp(nn.Softmax(1)), lambda o, y: F.nll_loss(o.log(), y)),
+    ),
+    "softmax dimension": (
+        lambda: trained(mlp(nn.Softmax(0)), lambda o, y: F.nll_loss(o.log(), y)),
+        lambda: trained(mlp(nn.Softmax(1)), lambda o, y: F.nll_loss(o.log(), y)),
+    ),
+    "output activation": (
+        lambda: trained(one(nn.ReLU()), F.mse_loss, numbers),
+        lambda: trained(one(nn.ReLU()), F.mse_loss, lambda: (numbers()[0], torch.rand(48, 1))),
+    ),
+    "broadcast": (
+        lambda: trained(one(), lambda o, y: ((o - y[:, 0]) ** 2).mean(), numbers),
+        lambda: trained(one(), lambda o, y: ((o - y) ** 2).mean(), numbers),
+    ),
+    "loss sign": (lambda: trained(mlp(), lambda o, y: -F.cross_entropy(o, y)), lambda: trained(mlp(), F.cross_entropy)),
+    "padding counted": (
+        lambda: trained(Tokens(), over_tokens(), padded),
+        lambda: trained(Tokens(), over_tokens(ignore_index=0), padded),
+    ),
+    "graph grows": (lambda: grown(False), lambda: grown(True)),
+    "no optimizer step": (
+        lambda: trained(mlp(), F.cross_entropy, step=False),
+        lambda: trained(mlp(), F.cross_entropy),
+    ),
+    "zero gradient": (
+        lambda: trained(Rounded(False), F.cross_entropy),
+        lambda: trained(Rounded(True), F.cross_entropy),
+    ),
+    "unused layers": (lambda: trained(Spare(False), F.cross_entropy), lambda: trained(Spare(True), F.cross_entropy)),
+    "stacked linear layers": (
+        lambda: trained(nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 3)), F.cross_entropy, random_labels),
+        lambda: trained(mlp(), F.cross_entropy, random_labels),
+    ),
+    "batch norm on few examples": (
+        lambda: trained(
+            nn.Sequential(nn.Conv1d(1, 4, 3), nn.BatchNorm1d(4), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3)),
+            F.cross_entropy,
+            lambda: (torch.randn(1, 1, 6), torch.randint(0, 3, (1,))),
+        ),
+        lambda: trained(mlp(), F.cross_entropy, random_labels),
+    ),
+    "cut off": (
+        lambda: trained(mlp(), lambda o, y: F.cross_entropy(o.detach().requires_grad_(), y)),
+        lambda: trained(mlp(), F.cross_entropy),
+    ),
+    "loss clamped": (
+        lambda: trained(mlp(), lambda o, y: F.cross_entropy(o, y).clamp(max=1.0)),
+        lambda: trained(mlp(), F.cross_entropy),
+    ),
+    "loss mismatch": (
+        lambda: trained(one(nn.Sigmoid()), lambda o, y: F.binary_cross_entropy(0.8 * y + 0.1, o), leaking),
+        lambda: trained(one(nn.Sigmoid()), F.binary_cross_entropy, leaking),
+    ),
+    "summed loss": (
+        lambda: trained(mlp(), lambda o, y: F.cross_entropy(o, y, reduction="sum"), random_labels),
+        lambda: trained(mlp(), F.cross_entropy, random_labels),
+    ),
+    "precision": (
+        lambda: trained(mlp().half(), F.cross_entropy, lambda: (torch.randn(8, 6).half(), torch.randint(0, 3, (8,)))),
+        lambda: trained(mlp(), F.cross_entropy, random_labels),
+    ),
+    "strong dropout": (
+        lambda: trained(drops(0.95), F.cross_entropy, random_labels),
+        lambda: trained(drops(0.2), F.cross_entropy, random_labels),
+    ),
+    "gradients gone": (
+        lambda: trained(mlp(), F.cross_entropy, zero="late"),
+        lambda: trained(mlp(), F.cross_entropy),
+    ),
+    "gradients carried over": (
+        lambda: trained(mlp(), F.cross_entropy, zero=False),
+        lambda: trained(mlp(), F.cross_entropy),
+    ),
+    "not in the optimizer": (
+        lambda: with_optimizer(lambda net: parts(net, False)),
+        lambda: with_optimizer(lambda net: parts(net, True)),
+    ),
+    "not registered": (
+        lambda: trained(Listed(list), F.cross_entropy),
+        lambda: trained(Listed(nn.ModuleList), F.cross_entropy),
+    ),
+    "stale parameters": (
+        lambda: with_optimizer(optimizer_of_another),
+        lambda: with_optimizer(lambda net: parts(net, True)),
+    ),
+    "update lost": (
+        lambda: with_optimizer(lambda net: torch.optim.SGD(net.parameters(), lr=1e-12)),
+        lambda: with_optimizer(lambda net: parts(net, True)),
+    ),
+    "optimizer recreated": (lambda: recreated(False), lambda: recreated(True)),
+    "tying lost": (
+        lambda: trained(Tied(False), over_tokens(), sentences),
+        lambda: trained(Tokens(), over_tokens(), sentences) and None,  # nothing to compare: asked of untied models only
+    ),
+    "train mode in evaluation": (
+        lambda: trained(drops(0.2), F.cross_entropy, after=lambda net, i: evaluated(net, i, False)),
+        lambda: trained(drops(0.2), F.cross_entropy, after=lambda net, i: evaluated(net, i, True)),
+    ),
+    "left in eval mode": (
+        lambda: trained(drops(0.2), F.cross_entropy, after=left_in_eval),
+        lambda: trained(drops(0.2), F.cross_entropy),
+    ),
+    "constant labels": (
+        lambda: trained(mlp(), F.cross_entropy, one_class),
+        lambda: trained(mlp(), F.cross_entropy),
+    ),
+    "sorted labels": (
+        lambda: trained(mlp(), F.cross_entropy, sorted_classes),
+        lambda: trained(mlp(), F.cross_entropy),
+    ),
+    "label is input": (
+        lambda: trained(Tokens(), over_tokens(), copied),
+        lambda: trained(Tokens(), over_tokens(), sentences),
+    ),
+    "label leak": (
+        lambda: trained(one(), bce, leaking),
+        lambda: trained(one(), F.mse_loss, numbers),
+    ),
+    "future leak": (
+        lambda: trained(Tokens(causal=False), over_tokens(), sentences),
+        lambda: trained(Tokens(), over_tokens(), sentences),
+    ),
+    "order ignored": (
+        lambda: trained(Tokens(positions=False), over_tokens(), sentences),
+        lambda: trained(Tokens(), over_tokens(), sentences),
+    ),
+    "examples mixed": (
+        lambda: trained(Mixing(True), F.cross_entropy),
+        lambda: trained(Mixing(False), F.cross_entropy),
+    ),
+    "targets not scaled": (
+        lambda: trained(one(), F.mse_loss, lambda: numbers(scale=1e3)),
+        lambda: trained(one(), F.mse_loss, numbers),
+    ),
+    "targets not finite": (
+        lambda: trained(one(), F.mse_loss, lambda: (numbers()[0], numbers()[1].log())),
+        lambda: trained(one(), F.mse_loss, numbers),
+    ),
+}
+
+
+def test_every_check_has_its_cases():
+    assert set(CASES) == set(CHECKS)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_check_fails_passes_and_says_when_it_has_no_data(name):
+    torch.manual_seed(0)
+    broken, healthy = CASES[name]
+    failed = broken().findings()
+    status = {check.name: check.status for check in failed.checks}
+    assert status[name] == "failed" and name in [f.rule for f in failed.all], str(failed)
+    watch = healthy()
+    if watch is not None:
+        passed = watch.findings()
+        assert {c.name: c.status for c in passed.checks}[name] == "passed", str(passed)
+        assert name not in [f.rule for f in passed.all]
+    asked = {c.name: c.status for c in diagnose([]).checks}
+    assert asked[name] == "not enough data"
+
+
+def test_a_healthy_loop_fails_no_check_and_is_the_same_bit_for_bit():
+    def run(**options):
+        torch.manual_seed(1)
+        net = drops(0.3)
+        watch = trained(net, F.cross_entropy, **options)
+        return watch, [p.detach().clone() for p in net.parameters()], torch.get_rng_state()
+
+    watched, plain = run(), run(checks=False)
+    assert all(torch.equal(a, b) for a, b in zip(watched[1], plain[1])) and torch.equal(watched[2], plain[2])
+    assert not [c for c in watched[0].findings().checks if c.status == "failed"]
+    assert not watched[0]._checks.why and torch.autograd.backward.__module__ == "torch.autograd"
+
+
+def test_a_failing_check_leaves_the_training_alone(monkeypatch):
+    from netvitals.checks import loop
+
+    def oops(*_):
+        raise RuntimeError("oops")
+
+    monkeypatch.setattr(loop, "walk", oops)
+    watch = trained(mlp(), F.cross_entropy)
+    assert "oops" in watch._checks.why["checks"]
