@@ -79,7 +79,7 @@ def test_dead_units_are_known_without_arrays_too():
     assert found.evidence[0].metric == "dead_units"
 
 
-@pytest.mark.parametrize(("end", "severity"), [(0.45, None), (0.42, "note"), (0.2, "warning"), (0.05, "warning")])
+@pytest.mark.parametrize(("end", "severity"), [(0.45, None), (0.42, "note"), (0.2, "note"), (0.05, "note")])
 def test_falling_gate_density(end, severity):
     found = Source().series("gates", "density@0.01", value=lambda t: 0.5 + (end - 0.5) * t).rules("gate density falls")
     assert [f.severity for f in found] == ([severity] if severity else [])
@@ -90,7 +90,7 @@ def test_falling_gate_density(end, severity):
 
 def test_gates_that_were_shut_from_the_start():
     (found,) = Source().series("gates", "density@0.01", value=0.04).rules("gate density falls")
-    assert found.severity == "warning" and found.what.startswith("Hardly any gate is open")
+    assert found.severity == "note" and found.what.startswith("Hardly any gate is open")
 
 
 def _shrinking(mu: float, sigma: float, *, law_holds: bool = True, op: str = "ReLU") -> Source:
@@ -133,7 +133,7 @@ def test_variance_collapse(end, severity):
     assert [f.severity for f in found] == ([severity] if severity else [])
 
 
-@pytest.mark.parametrize(("share", "severity"), [(0.5, None), (0.72, "note"), (0.86, "warning"), (0.95, "critical")])
+@pytest.mark.parametrize(("share", "severity"), [(0.5, None), (0.72, "note"), (0.86, "note"), (0.95, "note")])
 def test_the_sparsity_cliff(share, severity):
     found = Source().series("sparsity", "hard", value=share).rules("sparsity cliff")
     assert [f.severity for f in found] == ([severity] if severity else [])
@@ -143,7 +143,7 @@ def test_the_sparsity_cliff(share, severity):
     ("loss", "severity", "words"),
     [
         (lambda t: 2.0 - 1.5 * t, "info", "this run stands it"),  # went on falling beyond 70 %
-        (lambda t: 2.0 - 3.0 * t if t < 0.4 else 0.8 + t - 0.4, "warning", "past the cliff"),  # rose from there on
+        (lambda t: 2.0 - 3.0 * t if t < 0.4 else 0.8 + t - 0.4, "note", "past the cliff"),  # rose from there on
         (lambda t: 2.0 - 1.5 * min(t, 0.6), "note", "past the cliff"),  # shows nothing: the constant
     ],
 )
@@ -172,11 +172,11 @@ def test_spikes_name_layer_channel_and_where_to_clip():
     assert {e.metric for e in found.evidence} == {"max_over_mean", "max_abs", "p999", "channel"}
 
 
-def test_massive_activations_are_a_warning():
+def test_massive_activations_are_a_note():
     source = Source()
     for metric, value in (("max_over_mean", 90.0), ("max_abs", 400.0), ("max_over_median", 2000.0)):
         source.series("spikes", metric, ("b.act",), value)
-    assert [f.severity for f in source.rules("spikes")] == ["warning"]
+    assert [f.severity for f in source.rules("spikes")] == ["note"]
 
 
 @pytest.mark.parametrize(("push", "says"), [(0.4, "will persist"), (-0.4, "stop or flip"), (None, "not measured")])
@@ -200,7 +200,7 @@ def test_drift_of_weights_leaves_out_gains_and_the_readout():
     assert found.sites == ("fc1.weight", "fc2.weight")
 
 
-@pytest.mark.parametrize(("end", "severity"), [(0.2, None), (0.6, "note"), (-0.99, "warning")])
+@pytest.mark.parametrize(("end", "severity"), [(0.2, None), (0.6, "note"), (-0.99, "note")])
 def test_growing_imbalance(end, severity):
     found = Source().series("imbalance", "relative", ("a→b",), lambda t: end * t).rules("imbalance growth")
     assert [f.severity for f in found] == ([severity] if severity else [])
@@ -284,7 +284,7 @@ def test_leaving_a_saddle_is_told():
 
 def test_a_loss_that_rises_again():
     (found,) = _loss(lambda t: 2 * np.exp(-6 * t) + 0.2 + 1.5 * max(0, t - 0.6), noise=0.01).rules("loss rises")
-    assert found.severity == "warning"
+    assert found.severity == "note"  # it is still far below where it began
     assert not _loss(lambda t: 2 * np.exp(-6 * t) + 0.2, noise=0.05).rules("loss rises")
 
 
@@ -305,7 +305,7 @@ def test_a_healthy_run_gives_nothing_alarming_and_says_what_was_checked():
     source.series("drift", "drift_z", WEIGHTS, 0.0)
     found = diagnose(source)
     assert len(found) == 0, str(found)
-    assert str(found).startswith("Nothing alarming.\nChecked: ")
+    assert str(found).startswith("No problem found, but only ")  # a table without a loop has no exact checks
     asked = {c.rule for c in found.checked if c.series}
     assert asked >= {"dead units", "variance collapse", "sparsity cliff", "spikes", "plateau", "vanishing gradients"}
     assert len(found.checked) == sum(not rule.optional for rule in RULES)
@@ -338,7 +338,7 @@ def test_a_rule_that_fails_hides_nothing_else(monkeypatch):
     monkeypatch.setattr(diagnosis, "RULES", (Rule("broken", "?", "sparsity", (("sparsity", "hard"),), broken), *RULES))
     found = diagnose(Source().series("sparsity", "hard", value=0.75))
     assert len(found) == 1
-    assert "The rule 'broken' failed: RuntimeError: oops" in str(found)
+    assert "The check 'broken' could not run: RuntimeError: oops" in str(found)
 
 
 def test_sites_come_in_the_order_of_depth_with_parameters_beside_their_module_and_the_model_last():

@@ -219,12 +219,6 @@ def test_a_layer_that_never_varied_did_not_collapse():
 # ---------------------------------------------------------------- loops and labels
 
 
-def test_gradients_that_were_carried_over_until_all_was_lost_are_told():
-    source = Source("ReLU").add("loss", "model", "loss", until(50, 2.0), range(160))
-    source.add("training", "model", "carried", lambda t: 0.0 if t == 0 else until(50, 0.9)(t))
-    assert source.first().rule == "gradients carried over"
-
-
 def learning(right, classes=10.0, cost=2.23):
     source = Source("ReLU").add("loss", "model", "loss", lambda t: 2.25 - 0.01 * math.sin(t), range(160))
     source.add("gradients", "w", "update_ratio", 0.01).add("gradients", "w", "grad_rms", 1.0)

@@ -94,7 +94,7 @@ def test_a_plateaus_end_is_told_until_its_day():
     assert "leave this plateau" in leaves["plateau forecast"].what
     assert "from looks at a fixed batch, at step" in leaves["plateau forecast"].why
     copied = rules(with_forecasts(event("plateau/leaves", 80.0, method="saddle", conditions={"law": "look-ahead"})))
-    assert "left it then (lookahead, at step" in copied["plateau forecast"].why
+    assert "left it then (looked ahead, at step" in copied["plateau forecast"].why
     assert "plateau forecast" not in rules(with_forecasts(event("plateau/drop@0.5", 30.0, made_at=10)))
 
 

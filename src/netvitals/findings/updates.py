@@ -243,6 +243,8 @@ def too_low(context: Context) -> Iterator[Finding]:
     level = float(np.median(loss.finite[-max(3, len(loss.finite) // 10) :]))
     if path > PATH or level < UNLEARNED * cost or ratio.steps[-1] < 20:
         return
+    if not math.isfinite(cost) and level < 0.95 * state.first:
+        return  # it may be a fine-tune: where it began says little of where it should end
     aim = f"what guessing costs ({cost:.3g})" if math.isfinite(cost) else f"where it began ({state.first:.3g})"
     trend = line(loss.steps, loss.values) if len(loss.finite) == len(loss.values) else None
     slow = trend is not None and trend.t < -3
