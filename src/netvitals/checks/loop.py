@@ -19,7 +19,7 @@ from netvitals.capture import Hook
 from netvitals.checks import backward
 from netvitals.checks.check import CHECKS, Check
 from netvitals.checks.dependencies import dependencies
-from netvitals.checks.loss_graph import LossGraph, LossNode, examples_summed, losses_of, walk
+from netvitals.checks.loss_graph import LossGraph, LossNode, examples_summed, is_mean, losses_of, walk
 from netvitals.checks.objective import Labels, Targets, smallest_cross_entropy
 from netvitals.checks.parameters import Gradients, hidden_parameters
 
@@ -81,6 +81,7 @@ class LoopChecks:
         self.summed = 0  # examples over which the loss is a sum
         self._fresh: set[int] = set()
         self.linear = False
+        self.pure = True  # the loss is one mean and nothing else, so that costs can be compared with it
         self._signs: Counter[bool] = Counter()  # terms of the loss that a better fit makes smaller, and larger
 
     # ------------------------------------------------------------------ beginning and end
@@ -152,6 +153,7 @@ class LoopChecks:
             if whole:
                 self._graph(walk(root))
             losses = losses_of(root)
+            self.pure = self.pure and len(losses) == 1 and is_mean(root, losses[0])
             for loss in losses:
                 self._loss(loss)
         self._backwards += 1
@@ -351,7 +353,7 @@ class LoopChecks:
         if self._features is None or len(self._features[0]) < 64:
             return
         x, y = self._features
-        if len(torch.unique(y)) < 2:
+        if not 2 <= len(torch.unique(y)) <= 20:  # a regression on one feature is a task like any other
             return
         self.asked["label leak"] += 1
         for j in range(x.shape[1]):
@@ -588,6 +590,7 @@ class LoopChecks:
             "steps": self.step,
             "optimizers": len(self._made),
             "summed": self.summed,
+            "pure": self.pure,
             "linear": self.linear,
             "single": bool(self._inputs)
             and self._inputs[0] == 1

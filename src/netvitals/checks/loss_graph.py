@@ -315,6 +315,12 @@ def _cut_off(root: Any, flat: set[Any], leaves: list[Tensor]) -> list[Tensor]:
     return [p for p in leaves if id(p) not in reached]
 
 
+def is_mean(root: Any, loss: LossNode) -> bool:
+    """Whether ``root`` is this loss, as a mean without weights."""
+    name = name_of(root)
+    return not loss.weighted and ((name in LOSSES and loss.reduction == "mean") or (name == "Mean" and loss.sign == 1))
+
+
 def examples_summed(root: Any, examples: int) -> int:
     """Over how many examples a scalar loss is a sum that nothing divides; 0 where it is not one."""
     node = root

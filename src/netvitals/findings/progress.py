@@ -73,7 +73,7 @@ def constant_cost(table: Measurements) -> float:
     facts = table.meta.get("checks") or {}
     kinds = facts.get("losses") or {}
     labels, targets = facts.get("labels") or {}, facts.get("targets") or {}
-    if sum(kinds.values()) == 0 or len(kinds) > 1:
+    if sum(kinds.values()) == 0 or len(kinds) > 1 or not facts.get("pure"):
         return math.nan
     (kind,) = kinds
     if kind == "nll" and labels:

@@ -214,7 +214,7 @@ def _recovers(loss: Series | None) -> bool:
     "Are the steps long enough to learn anything?",
     "gradients",
     ("gradients", "update_ratio"),
-    least=READINGS,
+    least=3,
     null="over its first hundred steps a healthy network's weights travel at least a tenth of their own length, or the "
     "loss is far below the cost of guessing already",
     threshold=f"all steps so far together are below {percent(PATH)} of the weights, while the loss is above "
