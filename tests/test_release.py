@@ -80,7 +80,7 @@ def test_the_wheel_holds_every_file_of_the_package_and_nothing_else(built):
         names = {n for n in wheel.namelist() if ".dist-info/" not in n}
         about = email.message_from_string(wheel.read(f"netvitals-{__version__}.dist-info/METADATA").decode())
     assert names == mine
-    for needed in ("py.typed", "report/app/main.js", "report/templates/page.html.j2", "findings/clinic.json"):
+    for needed in ("py.typed", "report/app/main.js", "report/templates/page.html.j2"):
         assert f"netvitals/{needed}" in names
     assert about["Version"] == __version__ and "Typing :: Typed" in about.get_all("Classifier")
 

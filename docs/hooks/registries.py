@@ -11,8 +11,6 @@ import typer.main
 from netvitals import vitals
 from netvitals.cli import app
 from netvitals.findings import REMEDIES, RULES
-from netvitals.findings.explanation import error_rate
-from netvitals.findings.record import measured
 from netvitals.report.glossary import CHECKUP
 
 
@@ -121,7 +119,7 @@ def metrics() -> str:
 
 
 def findings() -> str:
-    """Every rule: its question, what it reads, health, threshold, source, error rate in the clinic, advice.
+    """Every rule: its question, what it reads, health, threshold and source.
 
     Returns:
         Markdown.
@@ -129,26 +127,17 @@ def findings() -> str:
     parts = [
         "# Findings",
         f"{len(RULES)} rules read the vital signs and say what is wrong. Each states what a healthy network shows, "
-        "beyond what it speaks, where that threshold comes from, what would prove it wrong, and how often it was "
-        "wrong in [the clinic](../clinic.md), where diseases are planted. The same in the terminal: "
+        "beyond what it speaks, where that threshold comes from, and what would prove it wrong. How often findings are "
+        "right is measured on [bugs that people reported](../bugs.md). The same in the terminal: "
         '`netvitals explain "dead units"`.',
         table(
-            ("finding", "question", "right when it spoke first", "false alarms"),
-            [(f"[{r.name}](#{anchor(r.name)})", r.question, *_rates(r.name)) for r in RULES],
+            ("finding", "question"),
+            [(f"[{r.name}](#{anchor(r.name)})", r.question) for r in RULES],
         ),
     ]
     for rule in RULES:
         rows = [("reads", _reads(rule)), ("in health", rule.null), ("speaks beyond", rule.threshold)]
         rows += [("source", rule.source), ("refuted by", rule.refuted_by)]
-        rows += [
-            (
-                "measured error rate",
-                error_rate(rule.name) or "it never gave a warning in the clinic; no rate is known",
-            )
-        ]
-        for kind, tried in measured().get("advice", {}).get(rule.name, {}).items():
-            tells = f"{REMEDIES.get(kind, kind)} (`{kind}`): mended {tried['mended']} of {tried['tried']} runs"
-            rows += [("advice", tells)]
         parts += [
             f"## {rule.name} {{ #{anchor(rule.name)} }}",
             rule.question,
@@ -165,13 +154,6 @@ def findings() -> str:
 def _reads(rule: Any) -> str:
     pairs = [f"[`{v}/{m}`](vital-signs.md#{v})" if v in vitals.REGISTRY else f"`{v}/{m}`" for v, m in rule.needs]
     return " or ".join(pairs) + (f" on {rule.least} steps" if rule.least > 1 else "")
-
-
-def _rates(name: str) -> tuple[str, str]:
-    tried = measured().get("rules", {}).get(name, {})
-    right = f"{tried['right']} of {tried['spoke']}" if tried.get("spoke") else "–"
-    false = f"{tried['false']} of {tried['healthy']}" if tried.get("healthy") else "–"
-    return right, false
 
 
 def every_command(command: Any = None, path: str = "netvitals") -> Iterator[tuple[str, Any]]:

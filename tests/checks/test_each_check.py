@@ -388,6 +388,13 @@ def test_a_check_fails_passes_and_says_when_it_has_no_data(name):
     assert asked[name] == "not enough data"
 
 
+def test_the_same_batch_again_and_again_is_no_label_leak():
+    torch.manual_seed(0)
+    batch = classes(256)
+    watch = trained(mlp(), F.cross_entropy, lambda: batch)
+    assert not [c for c in watch.findings().checks if c.status == "failed" and c.name in CHECKS]
+
+
 def test_a_healthy_loop_fails_no_check_and_is_the_same_bit_for_bit():
     def run(**options):
         torch.manual_seed(1)

@@ -65,7 +65,7 @@ def test_every_rule_that_can_alarm_has_a_place_a_null_a_threshold_and_what_would
         if rule.null and rule.name not in EXACT:
             assert rule.threshold and rule.source and rule.refuted_by, rule.name
             text = explain(rule.name)
-            assert rule.null in text and rule.threshold in text and "clinic:" in text
+            assert rule.null in text and rule.threshold in text
 
 
 def test_a_finding_goes_to_plain_values_and_back_with_its_tree():
@@ -82,7 +82,7 @@ def test_a_finding_goes_to_plain_values_and_back_with_its_tree():
         consequences=(below,),
     )
     assert Finding.from_dict(cause.to_dict()) == cause
-    assert "(steps 3 to 9, confidence 90 %)" in str(cause)
+    assert "(steps 3 to 9)" in str(cause)
 
 
 def test_every_remedy_that_findings_name_can_be_done():

@@ -112,7 +112,7 @@ def _same_bits(bench: Bench) -> str:
     if differs:
         raise Broken(
             f"watching changed {', '.join(differs)}: please report it with the output of netvitals doctor --json, "
-            "and train without a watch until it is mended"
+            "and train without a watch until it is fixed"
         )
     return f"{len(watched) - 1} parameters and the generator are the same bit for bit"
 

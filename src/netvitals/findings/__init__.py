@@ -3,7 +3,6 @@
 from netvitals.findings.diagnosis import RULES, Findings, diagnose, open_run
 from netvitals.findings.diagnosis import Checked as Checked
 from netvitals.findings.diagnosis import activations_of as activations_of
-from netvitals.findings.explanation import error_rate as error_rate
 from netvitals.findings.explanation import explain as explain
 from netvitals.findings.explanation import rule_named as rule_named
 from netvitals.findings.explanation import threshold_of as threshold_of

@@ -38,7 +38,6 @@ from netvitals.findings import (
 )
 from netvitals.findings.causes import diagnosed
 from netvitals.findings.progress import Progress, progress
-from netvitals.findings.record import of_advice
 from netvitals.findings.rules import Context, Rule, names
 from netvitals.findings.series import Measurements, table
 from netvitals.findings.status import Status, status_of_vitals
@@ -206,7 +205,7 @@ class Findings(Sequence[Finding]):
         grid = Grid.grid(padding=(0, 2))
         for f in self.items:
             lines = [Text(f.what + f.dated, style="bold")] + [Text(f.why, style="dim")] * (f in self.alarming)
-            lines += [Text(f"→ {f.advice} {f.record}".rstrip())] * (bool(f.advice) and f.severity != "info")
+            lines += [Text(f"→ {f.advice}")] * (bool(f.advice) and f.severity != "info")
             lines += [Text(f"  and so: {c.what}{c.dated}", style="dim") for c in f.below()]
             grid.add_row(Text(f.severity, style=tones[f.severity]), Group(*lines, ""))
         counts = Counter(c.status for c in self.checks)
@@ -216,6 +215,11 @@ class Findings(Sequence[Finding]):
             grid,
             *(Text(line, style="dim") for line in (foot, *self._hidden())),
         )
+
+    @property
+    def headline(self) -> str:
+        """One sentence where nothing alarms: what is known, and whether the loss falls; empty where something does."""
+        return next(iter(self._head()), "")
 
     def _head(self) -> list[str]:
         if self.alarming:
@@ -261,8 +265,8 @@ def diagnose(source: Any, *, activations: Mapping[str, Any] | None = None) -> Fi
 
     >>> from netvitals.capture import Reading
     >>> print(diagnose([Reading(i, "loss", "model", "loss", 2.0 / (1 + i)) for i in range(30)]))  # doctest: +ELLIPSIS
-    Nothing alarming.
-    Checked: Was the loss a finite number on every step? ...
+    No problem found, but only ... checks could run.
+    ...
     """
     readings = table(source)
     context = Context(readings, activations_of(readings, activations))
@@ -280,7 +284,7 @@ def diagnose(source: Any, *, activations: Mapping[str, Any] | None = None) -> Fi
         checked.append(Checked(rule=rule.name, question=rule.question, series=series, needs=str(rule), trouble=trouble))
     last = readings.steps[-1] if readings.steps else 0
     state = progress(readings)
-    found = [replace(f, record=of_advice(f)) for f in _harmful(_once(found), state)]
+    found = _harmful(_once(found), state)
     return Findings(
         tuple(diagnosed(found, last)),
         tuple(checked),

@@ -6,7 +6,6 @@ from __future__ import annotations
 import difflib
 
 from netvitals.findings.diagnosis import RULES
-from netvitals.findings.record import measured, of_rule
 from netvitals.findings.rules import Rule
 from netvitals.runs import Finding
 
@@ -35,21 +34,6 @@ def threshold_of(name: str) -> str:
     return f"It speaks beyond: {known.threshold} ({known.source})."
 
 
-def error_rate(name: str) -> str:
-    """How often a rule was right in the clinic, in a sentence; empty where it never spoke there."""
-    tried = of_rule(name)
-    if not tried:
-        return ""
-    parts = []
-    if tried.get("spoke"):
-        parts.append(f"it was right in {tried['right']} of the {tried['spoke']} sick runs in which it spoke first")
-    else:
-        parts.append("it stood below another finding wherever it spoke in a sick run")
-    if tried.get("healthy"):
-        parts.append(f"it alarmed in {tried['false']} of {tried['healthy']} healthy ones")
-    return f"In our clinic {', and '.join(parts)}." if parts else ""
-
-
 def explain(name: str, finding: Finding | None = None) -> str:
     """Everything that is known of a rule, and of one finding of it.
 
@@ -67,9 +51,6 @@ def explain(name: str, finding: Finding | None = None) -> str:
     lines += [f"  speaks beyond: {rule.threshold}"] if rule.threshold else []
     lines += [f"  source: {rule.source}"]
     lines += [f"  refuted by: {rule.refuted_by}"] if rule.refuted_by else []
-    lines.append(f"  clinic: {error_rate(name) or 'it gave no warning in any run, sick or healthy; no rate is known'}")
-    for kind, tried in measured().get("advice", {}).get(name, {}).items():
-        lines.append(f"  advice {kind!r}: mended {tried['mended']} of {tried['tried']} runs")
     if finding is not None and finding.advice:
         lines.append(f"  advice: {finding.advice}")
     return "\n".join(lines)

@@ -148,7 +148,7 @@ def unnormalised(context: Context) -> Iterator[Finding]:
     optional=True,
     null="features differ from example to example about as much as from each other",
     threshold=f"a spread over the examples below {CONSTANT:g} of the spread of everything, on most readings",
-    source="choice of this project; real data in the clinic have 0.3 to 1",
+    source="choice of this project; usual data have 0.3 to 1",
     refuted_by="batches that differ when looked at by hand",
 )
 def constant(context: Context) -> Iterator[Finding]:
@@ -228,7 +228,7 @@ def same_batch(context: Context) -> Iterator[Finding]:
     optional=True,
     null="the spread of a batch stays within a few percent of that of the others",
     threshold=f"{ODD:g} times the median spread on single steps",
-    source="choice of this project; in the clinic's healthy runs the largest is 1.2",
+    source="choice of this project; in healthy runs the largest seen is 1.2",
     refuted_by="a change of the data that is wanted and stays",
 )
 def odd(context: Context) -> Iterator[Finding]:

@@ -74,7 +74,7 @@ def rule(
     optional: bool = False,
     null: str = "",
     threshold: str = "",
-    source: str = "choice of this project, set on the clinic's tuning set",
+    source: str = "choice of this project, set on planted bugs",
     refuted_by: str = "",
     also: tuple[str, ...] = (),
 ) -> Callable[[Callable[[Context], Any]], Rule]:

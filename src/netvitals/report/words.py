@@ -82,13 +82,8 @@ def _course(loss: Series | None, steps: list[int], kind: str, status: str) -> st
 
 def _verdict(findings: Findings) -> str:
     grave = findings.alarming
-    if not findings:
-        asked = sum(1 for c in findings.checked if c.series)
-        few = asked < len(findings.checked) / 2  # silence for want of readings is not health
-        short = f", but only {asked} of {len(findings.checked)} questions could be asked"
-        return f"Nothing alarming was found{short if few else ''}."
     if not grave:
-        return f"Nothing alarming was found; {plural(len(findings), 'thing')} to know or to watch."
+        return findings.headline
     rest = len(grave) - 1
     more = f" Besides, {plural(rest, 'more finding')} ask{'s' if rest == 1 else ''} for attention."
     return grave[0].what + (more if rest else "")

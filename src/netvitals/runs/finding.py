@@ -85,7 +85,6 @@ class Finding:
         null: what a healthy network would show instead.
         refuted_by: what would prove it wrong.
         remedy: what a program can do about it; None where only a person can.
-        record: how often this advice has helped.
         consequences: findings that follow from this one.
 
     >>> print(Finding("warning", "fc1", "Half of the units are dead.", advice="Lower the learning rate."))
@@ -108,7 +107,6 @@ class Finding:
     null: str = ""
     refuted_by: str = ""
     remedy: Remedy | None = None
-    record: str = ""
     consequences: tuple[Finding, ...] = field(default=())
 
     def __post_init__(self) -> None:
@@ -120,15 +118,14 @@ class Finding:
     def __str__(self) -> str:
         lines = [f"{self.severity.upper()}  {self.what}{self.dated}"]
         lines += [f"  why: {self.why}"] if self.why else []
-        advice = " ".join(part for part in (self.advice, self.record) if part)
-        lines += [f"  advice: {advice}"] if advice else []
+        lines += [f"  advice: {self.advice}"] if self.advice else []
         lines += [f"  seen: {'; '.join(map(str, self.evidence[:3]))}"] if self.evidence else []
         lines += [f"  → {c.what}{c.dated}" for c in self.below()]
         return "\n".join(lines)
 
     @property
     def dated(self) -> str:
-        """Since when, until when and how sure, in brackets.
+        """Since when and until when, in brackets.
 
         >>> Finding("note", "", "A spike.", since=40, until=44).dated
         ' (steps 40 to 44)'
@@ -137,8 +134,6 @@ class Finding:
         if self.since is not None:
             over = self.until is not None and self.until > self.since
             parts.append(f"steps {self.since} to {self.until}" if over else f"since step {self.since}")
-        if self.confidence is not None:
-            parts.append(f"confidence {100 * self.confidence:.0f} %")
         return f" ({', '.join(parts)})" if parts else ""
 
     def below(self) -> Iterator[Finding]:

@@ -6,13 +6,13 @@
   nv.FindingItem = ({ finding: f, sites, open, onShow, inner }) => {
     const body = html`${f.why && html`<p class="why">${f.why}</p>`}
       ${f.advice && html`<p class="advice"><b>What to do:</b> ${f.advice}${f.record ? html` <i>${f.record}</i>` : ""}</p>`}
-      ${(f.null || f.threshold) && html`<details class="evidence"><summary>the rule${f.confidence ? `, confidence ${Math.round(100 * f.confidence)} %` : ""}</summary>
-        <ul>${f.null && html`<li>In health: ${f.null}.</li>`}${f.threshold && html`<li>${f.threshold}</li>`}${f.refuted_by && html`<li>What would refute it: ${f.refuted_by}.</li>`}${f.clinic && html`<li>${f.clinic}</li>`}</ul></details>`}
+      ${(f.null || f.threshold) && html`<details class="evidence"><summary>the rule</summary>
+        <ul>${f.null && html`<li>In health: ${f.null}.</li>`}${f.threshold && html`<li>${f.threshold}</li>`}${f.refuted_by && html`<li>What would refute it: ${f.refuted_by}.</li>`}</ul></details>`}
       ${(f.consequences || []).map((c) => html`<${nv.FindingItem} finding=${{ sites: [], evidence: [], ...c }} sites=${sites} inner=${true} />`)}
       ${(f.evidence || []).length > 0 && html`<details class="evidence"><summary>${f.evidence.length} reading${f.evidence.length === 1 ? "" : "s"} behind this</summary>
         <ul>${f.evidence.slice(0, 24).map((line) => html`<li>${typeof line === "string" ? line : `${line.vital}/${line.metric} at ${line.site || "the model"}: ${nv.number(line.value)} (step ${line.step})`}</li>`)}</ul></details>`}`;
     const known = (x) => x !== null && x !== undefined;
-    const when = [known(f.since) ? (known(f.until) && f.until > f.since ? `steps ${nv.count(f.since)} to ${nv.count(f.until)}` : `since step ${nv.count(f.since)}`) : "", known(f.confidence) ? `confidence ${Math.round(100 * f.confidence)} %` : ""].filter(Boolean).join(", ");
+    const when = [known(f.since) ? (known(f.until) && f.until > f.since ? `steps ${nv.count(f.since)} to ${nv.count(f.until)}` : `since step ${nv.count(f.since)}`) : ""].filter(Boolean).join(", ");
     return html`<article class=${`finding ${f.severity}`}>
       <div class="kind"><span>${f.severity}</span><span class="when">${when}</span>${onShow && (f.metric || f.vital === "loss") && html`<button type="button" class="plain" onclick=${() => onShow(f)}>show in ${f.title || "the loss"}</button>`}</div>
       <p class="what">${nv.marked(f.what, sites)}</p>

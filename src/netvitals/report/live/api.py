@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from netvitals.capture import plain
-from netvitals.findings import Findings, Measurements, error_rate, is_pooled, threshold_of
+from netvitals.findings import Findings, Measurements, is_pooled, threshold_of
 from netvitals.report import words
 from netvitals.report.arrays import drawn, packed
 from netvitals.report.forecast_panel import forecast_panel
@@ -204,7 +204,7 @@ def _finding(finding: Finding, vitals: Sequence[dict[str, Any]]) -> dict[str, An
     names = [m["name"] for m in entry["metrics"]] if entry else []
     record = finding.to_dict()
     record["evidence"] = [str(e) for e in finding.evidence]
-    record["threshold"], record["clinic"] = threshold_of(finding.rule), error_rate(finding.rule)
+    record["threshold"] = threshold_of(finding.rule)
     return record | {
         "vital": vital,
         "title": entry["title"] if entry else ("Loss" if vital == "loss" else ""),
