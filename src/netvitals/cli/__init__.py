@@ -25,7 +25,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Vital signs of a neural network in training: measured live, predicted in advance.",
+    help="Watches a PyTorch model while it trains and tells you what is wrong and why.",
 )
 
 

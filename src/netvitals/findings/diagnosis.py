@@ -94,7 +94,14 @@ UNUSUAL = frozenset(
 )
 # identities: they need no loss to show harm
 CERTAIN = frozenset(
-    {"loss not finite", "input not finite", "learning rate at zero", "cut off from the loss", "eval mode"}
+    {
+        "loss not finite",
+        "input not finite",
+        "learning rate at zero",
+        "cut off from the loss",
+        "eval mode",
+        "weights shrink",
+    }
 )
 
 
