@@ -131,7 +131,7 @@ def shown(vital, *views, grads=(), parameters=None, step=0):
             vital.gradient(recorder, view, g)
         if parameters is not None:
             vital.parameters(recorder, parameters)
-    scalars, arrays = recorder.readings()
+    scalars, arrays = recorder.measurements()
     return {(r.site, r.metric): r.value for r in scalars} | {(r.site, r.metric, "array"): r.value for r in arrays}
 
 

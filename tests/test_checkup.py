@@ -40,7 +40,7 @@ def test_every_vital_sign_and_curvature_and_nothing_changed():
     before = state(model)
     found = nv.checkup(model, F.cross_entropy, batch)
     assert unchanged(before, state(model))
-    assert {r.vital for r in found.readings} >= {
+    assert {r.vital for r in found.measurements} >= {
         "loss",
         "gates",
         "preactivations",
@@ -85,7 +85,7 @@ def test_curvature_is_left_out_with_a_reason(monkeypatch):
     found = nv.checkup(model, F.cross_entropy, batch)
     assert found.curvature is None
     assert found.curvature_note == "could not be measured: RuntimeError: no second derivative"
-    assert found.readings
+    assert found.measurements
 
 
 def test_curvature_of_a_large_model_keeps_to_its_time_and_says_what_was_left_out(monkeypatch):
@@ -203,15 +203,15 @@ def test_a_model_whose_activations_cannot_be_seen_still_gets_the_rest_and_the_re
             return self.head(self.reader(x)[0][:, -1])
 
     found = nv.checkup(Reader(), nn.functional.cross_entropy, (torch.randn(8, 5, 4), torch.randint(3, (8,))))
-    assert {"gradients", "drift"} <= {r.vital for r in found.readings}
+    assert {"gradients", "drift"} <= {r.vital for r in found.measurements}
     assert str(found).count("fused recurrent kernel") == 1
 
 
-def test_the_loss_by_name_and_a_batch_as_a_dict_give_the_same_readings():
+def test_the_loss_by_name_and_a_batch_as_a_dict_give_the_same_measurements():
     model, (x, y) = small()
     given = nv.checkup(model, F.cross_entropy, (x, y), vitals=["gates"], curvature=False)
     named = nv.checkup(model, "ce", {"x": x, "labels": y}, vitals=["gates"], curvature=False)
-    assert given.readings == named.readings and given.loss == named.loss
+    assert given.measurements == named.measurements and given.loss == named.loss
 
 
 def test_the_mode_decides_whose_statistics_are_used():
@@ -220,11 +220,11 @@ def test_the_mode_decides_whose_statistics_are_used():
     density = {
         mode: next(
             r.value
-            for r in nv.checkup(model, "ce", batch, mode=mode, vitals=["gates"], curvature=False).readings
+            for r in nv.checkup(model, "ce", batch, mode=mode, vitals=["gates"], curvature=False).measurements
             if (r.site, r.metric) == ("2", "density@0.01")
         )
         for mode in ("train", "eval", "as_is")
     }
     default = nv.checkup(model, "ce", batch, vitals=["gates"], curvature=False)
     assert density["eval"] == density["as_is"] != density["train"]
-    assert density["train"] in [r.value for r in default.readings]
+    assert density["train"] in [r.value for r in default.measurements]

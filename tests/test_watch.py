@@ -44,8 +44,8 @@ def test_the_first_step_and_every_nth_are_measured_and_every_loss_is_kept():
     model = net()
     with nv.watch(model, every=4, vitals=[Height()]) as watching:
         losses = train(model, watching, 10)
-    assert [r.step for r in watching.readings if r.vital == "height"] == [0, 4, 8]
-    kept = [r for r in watching.readings if r.vital == "loss"]
+    assert [r.step for r in watching.measurements if r.vital == "height"] == [0, 4, 8]
+    kept = [r for r in watching.measurements if r.vital == "loss"]
     assert [(r.step, r.site, r.metric) for r in kept] == [(i, "model", "loss") for i in range(10)]
     assert [r.value for r in kept] == losses
 
@@ -61,7 +61,7 @@ def test_between_measured_steps_nothing_is_on_the_model():
     assert hooks(model) == []
 
 
-def test_readings_on_disk_are_the_ones_in_memory(tmp_path):
+def test_measurements_on_disk_are_the_ones_in_memory(tmp_path):
     model = net()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     with nv.watch(model, optimizer=optimizer, run=tmp_path / "first", every=3) as watching:
@@ -73,7 +73,7 @@ def test_readings_on_disk_are_the_ones_in_memory(tmp_path):
         .select("step", "vital", "site", "metric", "value")
         .iter_rows()
     }
-    memory = {r[:4]: r.value for r in watching.readings}
+    memory = {r[:4]: r.value for r in watching.measurements}
     assert stored.keys() == memory.keys() and {k[0] for k in memory} == set(range(8))
     for key, value in memory.items():
         there = stored[key]
@@ -141,8 +141,8 @@ def test_validation_passes_are_not_looked_at():
             model(torch.full((5, 4), 1000.0))
         train(model, watching, 1)
         train(model, watching, 1)
-    assert len([r for r in watching.readings if r.vital == "height"]) == 2
-    assert all(r.value < 100 for r in watching.readings)
+    assert len([r for r in watching.measurements if r.vital == "height"]) == 2
+    assert all(r.value < 100 for r in watching.measurements)
 
 
 def test_gradient_accumulation_looks_at_the_first_pass_of_a_step():
@@ -151,7 +151,7 @@ def test_gradient_accumulation_looks_at_the_first_pass_of_a_step():
         for scale in (1.0, 50.0):
             model(torch.full((5, 4), scale)).sum().backward()
         watching.step()
-    assert len([r for r in watching.readings if r.vital == "height"]) == 1
+    assert len([r for r in watching.measurements if r.vital == "height"]) == 1
 
 
 def test_a_step_without_a_forward_pass_is_said_once():
@@ -170,7 +170,7 @@ def test_losses_may_be_numbers_and_nothing_at_all():
         for loss in (1.5, None, torch.tensor([2.5]), torch.tensor(3.5, dtype=torch.float64), 4):
             model(torch.randn(2, 4))
             watching.step(loss)
-    kept = [(r.step, r.value) for r in watching.readings if r.vital == "loss"]
+    kept = [(r.step, r.value) for r in watching.measurements if r.vital == "loss"]
     assert kept == [(0, 1.5), (2, 2.5), (3, 3.5), (4, 4.0)]
 
 
@@ -184,7 +184,7 @@ def test_a_loss_is_not_waited_for():
         assert [step for step, _ in waiting] == [1, 2, 3, 4, 5]
         assert [type(v) for _, v in waiting] == [float] * 4 + [torch.Tensor] and waiting[-1][1].grad_fn is None
         waiting.pop()
-    assert len([r for r in watching.readings if r.vital == "loss"]) == 5
+    assert len([r for r in watching.measurements if r.vital == "loss"]) == 5
 
 
 def test_a_probe_without_a_loss_function_has_no_activation_gradients():
@@ -198,7 +198,7 @@ def test_a_probe_without_a_loss_function_has_no_activation_gradients():
     for probe, count in (((x, y), 0), ((x, y, F.cross_entropy), 4)):
         with nv.watch(model, every=1, probe=probe, vitals=[Push()]) as watching:
             train(model, watching, 1)
-        assert len([r for r in watching.readings if r.vital == "push"]) == count
+        assert len([r for r in watching.measurements if r.vital == "push"]) == count
 
 
 def test_a_probe_that_fails_later_does_not_stop_training():
@@ -225,7 +225,7 @@ def test_vitals_by_name():
     model = net()
     with nv.watch(model, every=1, vitals=["gates", Height()]) as watching:
         train(model, watching, 1)
-    assert {r.vital for r in watching.readings} == {"gates", "height", "loss"}
+    assert {r.vital for r in watching.measurements} == {"gates", "height", "loss"}
 
 
 @pytest.mark.parametrize(

@@ -41,4 +41,4 @@ def test_a_perceptron_under_autocast_trains_the_same_watched_on_every_step():
     bare, _ = train(lambda model, optimizer: None)
     watched, watching = train(lambda model, optimizer: nv.watch(model, optimizer=optimizer, every=1))
     assert all(torch.equal(a, b) for a, b in zip(bare, watched, strict=True))
-    assert {r.step for r in watching.readings if r.vital == "gates"} == set(range(STEPS))
+    assert {r.step for r in watching.measurements if r.vital == "gates"} == set(range(STEPS))

@@ -69,7 +69,7 @@ def test_a_compiled_model_is_looked_at_through_its_twin_with_the_batch_of_the_lo
         assert watching.skipped == {} and [s.name for s in watching.sites] == ["a", "act", "b", "output"]
         assert not inner._forward_hooks and not model._forward_hooks and not model._forward_pre_hooks
         assert (inner._compiled_call_impl is not None) is (kind == "in place")
-        numbers[kind] = {(r.step, r.vital, r.site, r.metric): r.value for r in watching.readings}
+        numbers[kind] = {(r.step, r.vital, r.site, r.metric): r.value for r in watching.measurements}
     assert numbers["plain"].keys() == numbers[how].keys()
     for key, value in numbers["plain"].items():
         assert numbers[how][key] == pytest.approx(value, rel=1e-4, abs=1e-7, nan_ok=True), key
@@ -99,7 +99,7 @@ def test_a_twin_that_fails_is_said_once_and_training_goes_on(monkeypatch):
         train(model, optimizer, watching)
     assert len([w for w in heard if "twin failed" in str(w.message)]) == 1
     assert "twin failed" in watching.skipped["model"]
-    assert {r.site for r in watching.readings if r.vital == "gradients"} >= {"a.weight", "b.bias"}
+    assert {r.site for r in watching.measurements if r.vital == "gradients"} >= {"a.weight", "b.bias"}
 
 
 def test_a_probe_looks_through_the_uncompiled_model():
@@ -108,7 +108,7 @@ def test_a_probe_looks_through_the_uncompiled_model():
     with nv.watch(model, optimizer=optimizer, every=2, probe=(*batch(), F.cross_entropy)) as watching:
         train(model, optimizer, watching)
     assert [s.name for s in watching.sites] == ["0", "1", "2", "output"] and watching.skipped == {}
-    assert {r.step for r in watching.readings if r.vital == "gates"} == {0, 2}
+    assert {r.step for r in watching.measurements if r.vital == "gates"} == {0, 2}
 
 
 def test_a_compiled_part_is_not_looked_into_and_the_rest_is():

@@ -48,13 +48,13 @@ def test_two_thousand_watched_steps():
             return max(counts)
 
         train(660)
-        tensors, readings = most_tensors(), len(watching.readings)
+        tensors, measurements = most_tensors(), len(watching.measurements)
         tracemalloc.start()
         train(600)  # from here on all that the history holds is known to the tracer
         before = traced()
         train(600)
         grown = traced() - before
         tracemalloc.stop()
-        assert len(watching.readings) <= readings
+        assert len(watching.measurements) <= measurements
         assert most_tensors() <= tensors + 3
     assert grown < 200_000, f"{grown} bytes more after 600 steps"

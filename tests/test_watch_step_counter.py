@@ -1,5 +1,5 @@
 """Steps between looks are only counted where a loop goes on as it did: whatever the loop does, the same steps end and
-the same losses stand beside them as if every step were looked at."""
+the same losses stand beside them as if every step were measured."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def followed(loop, every: int, optimizers: int = 1) -> tuple[int, dict[int, floa
 
         loop(lambda: model(x).mean().backward(), step, watch.step)
         watch.close()
-    losses = {r.step: r.value for r in watch.readings if r.vital == "loss"}
+    losses = {r.step: r.value for r in watch.measurements if r.vital == "loss"}
     return watch._step, losses
 
 

@@ -106,7 +106,7 @@ def test_training_is_the_same_and_something_is_seen(case):
     make, train = CASES[case]
     bare, watched = run(make, train, False), run(make, train, True)
     assert all(torch.equal(p, q) for p, q in zip(bare[0], watched[0])) and torch.equal(bare[1], watched[1])
-    assert {r.step for r in watched[2].readings if r.vital == "gates"} == set(range(6))
+    assert {r.step for r in watched[2].measurements if r.vital == "gates"} == set(range(6))
 
 
 def test_shared_weights_are_one_parameter_and_two_sites():
@@ -121,7 +121,7 @@ def test_shared_weights_are_one_parameter_and_two_sites():
             return self.head(F.relu(self.second(F.relu(self.first(x)))))
 
     _, _, watching = run(Tied, plain, True)
-    assert {r.site for r in watching.readings if r.vital == "gradients"} == {
+    assert {r.site for r in watching.measurements if r.vital == "gradients"} == {
         "first.weight",
         "first.bias",
         "second.bias",
@@ -141,7 +141,7 @@ def test_a_model_in_double_precision_is_measured_in_it():
             model(x).sum().backward()
             watching.step()
     mean = model[0](x).mean().item()
-    read = [r.value for r in watching.readings if (r.vital, r.site, r.metric) == ("preactivations", "1", "mean")]
+    read = [r.value for r in watching.measurements if (r.vital, r.site, r.metric) == ("preactivations", "1", "mean")]
     assert read == pytest.approx([mean, mean], rel=1e-12)
 
 
@@ -157,5 +157,5 @@ def test_a_diverged_model_is_watched_to_the_end():
             optimizer.step()
             watching.step(loss)
         found = str(watching.findings())
-    assert len({r.step for r in watching.readings if r.vital == "gates"}) == 4
+    assert len({r.step for r in watching.measurements if r.vital == "gates"}) == 4
     assert "finite" in found.lower() or "nan" in found.lower()

@@ -123,7 +123,7 @@ def bare():
 def test_every_vital_sign_on_every_step(make, bare):
     model, watched, watching = train(make, lambda m, o: nv.watch(m, optimizer=o, every=1))
     assert differences(bare[make], watched) == []
-    assert len({r.step for r in watching.readings if r.vital != "loss"}) == STEPS
+    assert len({r.step for r in watching.measurements if r.vital != "loss"}) == STEPS
     assert hooks(model) == []
 
 
@@ -144,7 +144,7 @@ def test_a_probe_batch(make, bare):
 
     _, watched, watching = train(make, begin)
     assert differences(bare[make], watched) == []
-    assert len({r.step for r in watching.readings if r.vital == "gates"}) == STEPS // 5
+    assert len({r.step for r in watching.measurements if r.vital == "gates"}) == STEPS // 5
 
 
 def test_without_the_optimizer_and_with_a_run_on_disk(tmp_path, bare):

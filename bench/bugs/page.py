@@ -1,7 +1,7 @@
 """Writes docs/bugs.md from the rows of the published half.
 
 python bench/bugs/run.py --half published --rows rows.jsonl
-python bench/bugs/page.py rows.jsonl 
+python bench/bugs/page.py rows.jsonl
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class LawCeiling:
         self._crossings: dict[str, Any] = {}
         for page in run["pages"]:
             found: dict[str, dict[str, np.ndarray]] = {}
-            for array in page.array_readings():
+            for array in page.array_measurements():
                 if array.vital == "preactivations" and array.metric in ("mu", "sigma", "shape"):
                     found.setdefault(array.site, {})[array.metric] = np.asarray(array.value)
             for site, a in found.items():

@@ -1,6 +1,6 @@
 """Tasks and rows of families that were made when the rule for look-aheads was settled, and looked ahead once.
 
-Before that only which of the runs are lost, and when, was looked at: 29 of 63, all of them after step 60.
+Before that only which of the runs are lost, and when, was measured: 29 of 63, all of them after step 60.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ def values_lookahead(halves: dict[str, Any]) -> str:
     by_family = ", ".join(f"{f} {v:+.2f}" for f, v in families.items() if v is not None)
     return (
         "What the past does not say, a copy finds out. With `Lookahead(..., horizon=1.0)` it trains on the last 32 batches at the planned rates, each "
-        "time that the run\nhas doubled, for as many steps as have passed, and is looked at on the days that forecasts are made for; its reading on the fixed batch is the "
+        "time that the run\nhas doubled, for as many steps as have passed, and is measured on the days that forecasts are made for; its reading on the fixed batch is the "
         "forecast. Nothing was\nfitted but the widths of intervals, on the first seed of the tuning families (there they are shown as they were before); the other halves were run once after that. The end is looked ahead from the\n"
         "second half of a run on. Where every step takes the whole set a look-ahead is the future itself, so runs on minibatches are shown apart too.\n\n"
         + "\n".join(lines)

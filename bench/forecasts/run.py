@@ -76,7 +76,7 @@ def without_plateau(columns: StepColumns) -> StepColumns:
 
 
 def replayed(run: dict[str, Any]) -> tuple[list[Score], Forecaster, Columns]:
-    """Every forecast that a watch of this run would have made, scored by its readings."""
+    """Every forecast that a watch of this run would have made, scored by its measurements."""
     known = plans(run)
     forecaster = Forecaster(lambda: run["meta"]["activations"], known.get)
     series: dict[tuple[str, str, str], tuple[list[int], list[float]]] = {}

@@ -4,7 +4,7 @@
     python bench/forecasts/value_lookahead.py batches    gate density by the number of batches at hand, on two families
 
 Every run of a half of the corpus that has gates is trained under watch with ``Lookahead(horizon=1)`` on the last 32
-batches of its loop, and on the fixed batch that the corpus is looked at with. Forecasts by look-ahead are scored
+batches of its loop, and on the fixed batch that the corpus is measured with. Forecasts by look-ahead are scored
 against
 the best of the four forecasts without a law, chosen after the fact, as ``bench/forecasts/run.py`` does. Runs on one
 batch that never changes are counted apart: there a look-ahead is the future itself. Nothing is fitted but the widths of

@@ -40,7 +40,7 @@ HEAD = (
     "stack",
     "training unchanged",
     "steps",
-    "readings",
+    "measurements",
     "‖g‖ as by hand",
     "‖Δw‖/‖w‖ as by hand",
     "hooks left",
@@ -154,7 +154,7 @@ def truth_of_ranks() -> list[tuple[float, float]]:
 
 
 def _cells(frame: Any, truth: list[tuple[float, float]]) -> tuple[str, ...]:
-    """Steps, readings, and whether gradient norm and update ratio are those computed by hand."""
+    """Steps, measurements, and whether gradient norm and update ratio are those computed by hand."""
     cells = []
     for i, metric in enumerate(("grad_norm", "update_ratio")):
         rows = frame.filter((frame["vital"] == "gradients") & (frame["site"] == "model") & (frame["metric"] == metric))

@@ -1,7 +1,7 @@
 """Kills, flipped bits and long lists: what is lost, what is told, what it costs.
 
-python bench/watching/durability.py                 # 1,000 kills, 10,000 flipped bits, 200 runs of 5 million readings
-python bench/watching/durability.py --kills 100 --flips 500
+python bench/watching/durability.py                 # 1,000 kills, 10,000 flipped bits, 200 runs of 5 million
+measurements python bench/watching/durability.py --kills 100 --flips 500
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ def flips(count: int, folder: Path) -> dict[str, float]:
     """Read a run of which one bit was changed, ``count`` times."""
     with RunWriter(folder / "whole", meta={"model": "MLP"}) as writer:
         for step in range(60):
-            readings = [Measurement(step, "gates", f"layer{i}", "density", step + i / 100) for i in range(30)]
-            writer.write(readings, [ArrayMeasurement(step, "gates", "layer0", "channels", np.arange(40.0) + step)])
+            measurements = [Measurement(step, "gates", f"layer{i}", "density", step + i / 100) for i in range(30)]
+            writer.write(measurements, [ArrayMeasurement(step, "gates", "layer0", "channels", np.arange(40.0) + step)])
             if step % 10 == 9:
                 writer.finding(Finding("note", "layer0", f"at {step}"))
                 writer.flush()
@@ -134,13 +134,13 @@ def flips(count: int, folder: Path) -> dict[str, float]:
             if number % 50 == 0:
                 shutil.rmtree(folder / "saved", ignore_errors=True)
                 try:
-                    rescued.append(recover(file, folder / "saved").readings / (60 * 30))
+                    rescued.append(recover(file, folder / "saved").measurements / (60 * 30))
                 except ValueError:
                     rescued.append(0.0)
         except Exception as error:
             seen["raw errors"] += 1
             print(f"bit {bit}: {type(error).__name__}: {error}")
-    return {**seen, "recovered share of readings": float(np.mean(rescued)) if rescued else 1.0}
+    return {**seen, "recovered share of measurements": float(np.mean(rescued)) if rescued else 1.0}
 
 
 def everything(path: Path) -> tuple[object, ...]:
@@ -157,13 +157,13 @@ def everything(path: Path) -> tuple[object, ...]:
     )
 
 
-def listing(runs: int, readings: int, folder: Path) -> dict[str, float]:
+def listing(runs: int, measurements: int, folder: Path) -> dict[str, float]:
     """The list of a folder of many long runs, which are one file under many names."""
     from starlette.testclient import TestClient
 
     ledger = RunDatabase(folder / "runs" / "0", "refuse")
     keys = [("v", f"s{i}", "m") for i in range(1000)]
-    for start in range(0, readings, 50_000):
+    for start in range(0, measurements, 50_000):
         steps = np.repeat(np.arange(start // 1000, start // 1000 + 50), 1000)
         ledger.commit(Pending(columns=[Columns(steps, keys * 50, steps * 0.5)]))
     ledger.close()
@@ -177,7 +177,7 @@ def listing(runs: int, readings: int, folder: Path) -> dict[str, float]:
         begin = time.perf_counter()
         assert client.get("/").status_code == 200
         spent.append(time.perf_counter() - begin)
-    return {"runs": runs, "readings each": readings, "seconds for the list": min(spent)}
+    return {"runs": runs, "measurements each": measurements, "seconds for the list": min(spent)}
 
 
 def main() -> int:
@@ -186,7 +186,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--flips", type=int, default=10_000)
     parser.add_argument("--runs", type=int, default=200)
-    parser.add_argument("--readings", type=int, default=5_000_000)
+    parser.add_argument("--measurements", type=int, default=5_000_000)
     given = parser.parse_args()
     torch.set_num_threads(1)
     failed = False
@@ -201,7 +201,7 @@ def main() -> int:
             failed |= bool(found["silently wrong"] or found["raw errors"])
             print(found, flush=True)
         if given.runs:
-            found = listing(given.runs, given.readings, folder)
+            found = listing(given.runs, given.measurements, folder)
             failed |= found["seconds for the list"] > 1.0
             print(found, flush=True)
     return int(failed)

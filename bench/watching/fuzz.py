@@ -91,7 +91,7 @@ def _run_of_garbage(data: bytes, at: int) -> None:
 
 
 def _written(step: Any, name: Any, value: Any) -> None:
-    """Whatever is handed over, the run can be read afterwards and has as many readings."""
+    """Whatever is handed over, the run can be read afterwards and has as many measurements."""
     columns, _ = storable([Measurement(step, name, name, name, value)])
     assert len(columns) == 1
     text(name).encode(), as_json({"x": value, text(name): name})

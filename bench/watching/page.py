@@ -87,7 +87,7 @@ def update(path: Path, ledger: RunDatabase, sites: int, start: int) -> float:
 
 
 def viewers(count: int, steps: int) -> tuple[int, int]:
-    """A run written while so many ask for it again and again: readings handed over, readings on disk."""
+    """A run written while so many ask for it again and again: measurements handed over, measurements on disk."""
     from starlette.testclient import TestClient
 
     with tempfile.TemporaryDirectory() as folder:
@@ -120,7 +120,7 @@ def viewers(count: int, steps: int) -> tuple[int, int]:
             t.join(10)
         from netvitals.runs import open_run
 
-        return 1 + (steps - 1) * 21, open_run(Path(folder) / "r").summary.readings
+        return 1 + (steps - 1) * 21, open_run(Path(folder) / "r").summary.measurements
 
 
 def main() -> None:
@@ -142,7 +142,7 @@ def main() -> None:
         for one in (ledger, short, long):
             one.close()
     given, kept = viewers(options.viewers, 500)
-    print(f"{options.viewers} viewers: {given} readings handed over, {kept} on disk")
+    print(f"{options.viewers} viewers: {given} measurements handed over, {kept} on disk")
     print(json.dumps({"first_paint_s": seconds, "bytes": size, "update_ratio": many / few, "lost": given - kept}))
 
 

@@ -92,7 +92,8 @@ def fake_ranks(world: int, blocks: int = 2, width: int = 32, every: int = 2, ste
         steps: of training.
 
     Returns:
-        Messages and bytes on a measured step, collectives of the training with and without the watch, and the readings.
+        Messages and bytes on a measured step, collectives of the training with and without the watch, and the
+        measurements.
     """
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
@@ -130,7 +131,7 @@ def fake_ranks(world: int, blocks: int = 2, width: int = 32, every: int = 2, ste
             "collectives": tuple(collectives),
             "messages": len(echo.received) / exchanges,
             "bytes": max(echo.received),
-            "readings": len(made.readings) // exchanges,
+            "measurements": len(made.measurements) // exchanges,
         }
     finally:
         dist.destroy_process_group()
@@ -220,7 +221,7 @@ def synthetic(folder: Path, layers: int, looks: int, every: int = 50) -> dict[st
         every: training steps between two of them, each with a loss.
 
     Returns:
-        Readings, bytes a reading, and seconds to write, to list, to read one series and to draw the page.
+        Readings, bytes a measurement, and seconds to write, to list, to read one series and to draw the page.
     """
     rng = np.random.default_rng(0)
     sites = tuple(f"blocks.{i}.act" for i in range(layers))
@@ -239,7 +240,7 @@ def synthetic(folder: Path, layers: int, looks: int, every: int = 50) -> dict[st
     size = sum(p.stat().st_size for p in Path(folder).rglob("*") if p.is_file())
     times = {}
     begun = time.perf_counter()
-    readings = nv.open_run(folder).summary.readings
+    measurements = nv.open_run(folder).summary.measurements
     times["list"] = time.perf_counter() - begun
     begun = time.perf_counter()
     series = nv.open_run(folder).frame(vital="gates", site=sites[layers // 2])
@@ -249,8 +250,8 @@ def synthetic(folder: Path, layers: int, looks: int, every: int = 50) -> dict[st
     page = render(nv.open_run(folder))
     times["page"] = time.perf_counter() - begun
     return {
-        "readings": readings,
-        "bytes": size / readings,
+        "measurements": measurements,
+        "bytes": size / measurements,
         "write": written,
         "page_bytes": len(page),
         **times,

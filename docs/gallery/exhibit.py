@@ -27,7 +27,7 @@ VIEW = {"width": 1280, "height": 1180}  # pixels of a picture
 
 @dataclass
 class Piece:
-    """One training run to be looked at."""
+    """One training run to be measured."""
 
     name: str
     model: nn.Module

@@ -92,7 +92,7 @@ def drift() -> Plot:
                 loss.backward()
                 opt.step()
                 vitals.step(loss)
-        found = [r for r in vitals.readings if r.metric == "preact_drift" and r.site == "5"]
+        found = [r for r in vitals.measurements if r.metric == "preact_drift" and r.site == "5"]
         out.append(Series(name, [r.step for r in found], [r.value for r in found], line=True))
     return Plot("step", "mean input of the third activation, in σ", out)
 

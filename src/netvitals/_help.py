@@ -39,13 +39,13 @@ TROUBLES: dict[str, Trouble] = {
     "compiled-part": Trouble(
         "Compiled code cannot be looked into",
         "Hooks on modules inside a compiled graph are not called. A model that is compiled as a whole is seen through"
-        " its uncompiled twin; a compiled part inside another model is not.",
+        " its eager copy; a compiled part inside another model is not.",
         "Compile the whole model, or pass `probe=(x, y, loss_fn)`: the uncompiled parts are then looked at on that "
         "batch.",
     ),
     "findings-failed": Trouble(
         "Findings could not be made",
-        "A rule raised on readings that it did not expect. Readings are in the run.",
+        "A rule raised on measurements that it did not expect. Measurements are in the run.",
         "`netvitals check RUN` asks all rules again; please report the traceback that `NETVITALS_DEBUG=1` shows.",
     ),
     "foreign-optimizer": Trouble(
@@ -63,13 +63,13 @@ TROUBLES: dict[str, Trouble] = {
     "look-failed": Trouble(
         "A look at the model failed",
         "Something in our own measurement raised: an output of a kind that we do not know, a device out of memory, or"
-        " a mistake of ours. It was caught, your training is untouched, and the readings of that step are missing.",
+        " a mistake of ours. It was caught, your training is untouched, and the measurements of that step are missing.",
         'If it comes on every step, leave out the vital sign or the part that the sentence names (`vitals=["gates", '
         '"gradients"]`), and report the sentence with the output of `netvitals doctor --json`.',
     ),
-    "lost-readings": Trouble(
-        "Readings are lost",
-        "The file could not be written until the end, or readings came faster than the disk takes them; what was kept "
+    "lost-measurements": Trouble(
+        "Measurements are lost",
+        "The file could not be written until the end, or they came faster than the disk takes them; what was kept "
         "in memory went with the process. How many there were is noted in the run.",
         "See to the disk (full? unmounted? quota? a slow network drive?), choose a `run=` on a local one, or measure "
         "less often (`every=`). Training was not affected.",
@@ -118,9 +118,8 @@ TROUBLES: dict[str, Trouble] = {
         "Call `wandb.init()` or `mlflow.start_run()` before `nv.watch`, or give the run itself.",
     ),
     "twin-failed": Trouble(
-        "The uncompiled twin of a compiled model failed",
-        "A compiled model is looked at by running its uncompiled module once more on the loop's batch, and that "
-        "raised.",
+        "The eager copy of a compiled model failed",
+        "A compiled model is measured by running its uncompiled module once more on the loop's batch, and that raised.",
         "Run the uncompiled model on a batch yourself: the error is the same. With `probe=(x, y, loss_fn)` a batch of"
         " your own is used instead.",
     ),
@@ -189,7 +188,7 @@ TROUBLES: dict[str, Trouble] = {
         "A layer's output was overwritten in place",
         "An operation such as `relu_` destroyed the tensor before its gradient arrived; autograd did not need it, but"
         " we do.",
-        "Nothing is needed: its other readings are there. `inplace=False` makes it visible.",
+        "Nothing is needed: its other measurements are there. `inplace=False` makes it visible.",
     ),
     # ---------------------------------------------------------------- runs on disk
     "checkpoint-unreadable": Trouble(
@@ -205,7 +204,7 @@ TROUBLES: dict[str, Trouble] = {
     "run-damaged": Trouble(
         "A run is damaged",
         "What is in the file is not what was written (checksums differ): a disk, a copy or another program changed it.",
-        "`netvitals recover RUN` saves every reading that is intact and says what is not.",
+        "`netvitals recover RUN` saves every measurement that is intact and says what is not.",
     ),
     "run-exists": Trouble(
         "There is a run already",
@@ -219,14 +218,14 @@ TROUBLES: dict[str, Trouble] = {
     ),
     "run-locked": Trouble(
         "Another process writes this run",
-        "One process writes a run at a time, else they would destroy each other's readings.",
+        "One process writes a run at a time, else they would destroy each other's measurements.",
         "Wait, end the other one, or choose another `run=`. The lock of a dead process is taken over by itself.",
     ),
     "run-not-writable": Trouble(
         "The run cannot be written",
-        "No room, no right, a folder that is gone, or a disk that is away. Training goes on; readings are kept in "
+        "No room, no right, a folder that is gone, or a disk that is away. Training goes on; measurements are kept in "
         "memory while they fit, and writing is tried again.",
-        "Free the disk or bring it back; else choose a `run=` on a local disk. `run=None` keeps readings in memory "
+        "Free the disk or bring it back; else choose a `run=` on a local disk. `run=None` keeps measurements in memory "
         "only.",
     ),
     "run-of-another": Trouble(
@@ -263,9 +262,9 @@ TROUBLES: dict[str, Trouble] = {
         "It compares what an optimizer step did, or the ranks of one, and a checkup makes none.",
         "Ask for it in `nv.watch(..., vitals=[...])`.",
     ),
-    "no-readings": Trouble(
-        "There are too few readings for this",
-        "What was asked for rests on readings that this run does not have.",
+    "no-measurements": Trouble(
+        "There are too few measurements for this",
+        "What was asked for rests on measurements that this run does not have.",
         "`nv.open_run(RUN).frame()` shows what there is; watch with the vital sign that the sentence names.",
     ),
     "products-closed": Trouble(

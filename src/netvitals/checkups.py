@@ -53,11 +53,11 @@ class Checkup(Result):
     Attributes:
         model: class name of the model.
         loss: the loss of the batch, as the model stands.
-        readings: every number that was measured, with its site and metric.
-        arrays: readings that are arrays, such as histograms and spectra.
-        sites: the places that were looked at.
+        measurements: every number that was measured, with its site and metric.
+        arrays: measurements that are arrays, such as histograms and spectra.
+        sites: the places that were measured.
         meta: what a diagnosis needs besides numbers: roles, shapes, activations, versions.
-        skipped: place that could not be looked at → reason.
+        skipped: place that could not be measured → reason.
         curvature: the Hessian between layers; None where it was not asked for or would take too long.
         curvature_note: why there is none, or what it rests on.
         singular: dead directions, if they were asked for.
@@ -66,7 +66,7 @@ class Checkup(Result):
 
     model: str
     loss: float
-    readings: tuple[Measurement, ...]
+    measurements: tuple[Measurement, ...]
     arrays: tuple[ArrayMeasurement, ...]
     sites: tuple[Site, ...]
     meta: Mapping[str, Any]
@@ -78,7 +78,7 @@ class Checkup(Result):
 
     @cached_property
     def findings(self) -> Findings:
-        """What the readings say, in plain words, with advice."""
+        """What the measurements say, in plain words, with advice."""
         from netvitals.findings import diagnose
 
         return diagnose(self)
@@ -94,14 +94,16 @@ class Checkup(Result):
         return write(self, path)
 
     def __repr__(self) -> str:
-        return f"Checkup({self.model}, loss {self.loss:.6g}, {len(self.readings)} readings at {len(self.sites)} sites)"
+        return (
+            f"Checkup({self.model}, loss {self.loss:.6g}, {len(self.measurements)} numbers at {len(self.sites)} sites)"
+        )
 
     def __str__(self) -> str:
         kinds: dict[str, int] = {}
         for site in self.sites:
             kinds[site.kind] = kinds.get(site.kind, 0) + 1
         lines = [
-            f"Checkup of {self.model}: loss {self.loss:.6g}, {len(self.readings)} readings at "
+            f"Checkup of {self.model}: loss {self.loss:.6g}, {len(self.measurements)} measurements at "
             f"{len(self.sites)} sites ({', '.join(f'{n} {kind}' for kind, n in kinds.items())})"
         ]
         lines.append(f"  curvature: {self.curvature_note}")
@@ -181,7 +183,7 @@ def checkup(
         )
     loss = Measurement(0, "loss", "model", "loss", seen.loss)
     bare = uncompiled(model)
-    asked = next((v for v in signs if v.name == "curvature"), None)  # then its readings are there already
+    asked = next((v for v in signs if v.name == "curvature"), None)  # then its measurements are there already
     if asked is not None:
         curved = Curved(asked.history[-1][1] if asked.history else None, "measured as a vital sign")
     else:
@@ -203,11 +205,11 @@ def checkup(
     return Checkup(
         model=type(bare).__name__,
         loss=seen.loss,
-        readings=(
+        measurements=(
             loss,
-            *seen.readings,
-            *curved.readings,
-            *(dead.readings() if dead is not None else ()),
+            *seen.measurements,
+            *curved.measurements,
+            *(dead.measurements() if dead is not None else ()),
             *_dates(ahead),
         ),
         arrays=(*seen.arrays, *curved.arrays),
@@ -239,7 +241,7 @@ def _plateau(
 
 
 def _dates(ahead: EscapeForecast | None) -> tuple[Measurement, ...]:
-    """A forecast as readings of the vital sign ``plateau``."""
+    """A forecast as measurements of the vital sign ``plateau``."""
     if ahead is None or not ahead.known:
         return ()
     numbers = {"escape": ahead.step, "low": ahead.low, "high": ahead.high, "small_layers": float(ahead.r)}
@@ -285,7 +287,7 @@ def _curvature(
         found = between_layers(model, task.loss_fn, first(few), mode=mode, probes=probes, progress=progress)
     except Exception as error:  # a model that cannot be differentiated twice still has its vital signs
         return Curved(note=f"could not be measured: {type(error).__name__}: {error}")
-    readings = tuple(
+    measurements = tuple(
         Measurement(0, "curvature", node, metric, float(getattr(found, metric)[i, i]))
         for i, node in enumerate(found.nodes)
         for metric in CURVATURE_METRICS
@@ -296,7 +298,7 @@ def _curvature(
     )
     note = f"{len(found.nodes)} nodes, {found.probes} probes each, {few} examples, "
     note += f"{found.cost:.0f} gradient-equivalents{why}"
-    return Curved(found, note, readings, arrays)
+    return Curved(found, note, measurements, arrays)
 
 
 def _affordable(
@@ -326,7 +328,7 @@ class Curved(NamedTuple):
 
     result: InterlayerCurvature | None = None
     note: str = ""
-    readings: tuple[Measurement, ...] = ()
+    measurements: tuple[Measurement, ...] = ()
     arrays: tuple[ArrayMeasurement, ...] = ()
 
 

@@ -184,12 +184,12 @@ def test_rrelu_as_a_function_is_run_again_with_the_same_draws_and_training_does_
             model(torch.randn(8, 4)).square().mean().backward()
             if watching is not None:
                 watching.step()
-        readings = [] if watching is None else [r for r in watching.readings if r.vital == "slopes"]
+        measurements = [] if watching is None else [r for r in watching.measurements if r.vital == "slopes"]
         if watching is not None:
             watching.close()
-        return [p.grad.clone() for p in model.parameters()], torch.rand(3), readings
+        return [p.grad.clone() for p in model.parameters()], torch.rand(3), measurements
 
     bare, draws, _ = trained(watched=False)
-    seen, same_draws, readings = trained(watched=True)
+    seen, same_draws, measurements = trained(watched=True)
     assert torch.equal(draws, same_draws) and all(torch.equal(a, b) for a, b in zip(bare, seen))
-    assert len(readings) == 6 and all(r.value < 1e-6 for r in readings)
+    assert len(measurements) == 6 and all(r.value < 1e-6 for r in measurements)

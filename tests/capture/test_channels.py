@@ -52,7 +52,7 @@ def test_what_is_no_small_matrix_is_left_to_be_reduced_where_it_is(x):
 
 
 def test_a_watch_reads_the_same_from_a_stack_as_from_single_inputs(monkeypatch):
-    def readings():
+    def measurements():
         torch.manual_seed(0)
         model = nn.Sequential(*(layer for _ in range(5) for layer in (nn.Linear(8, 8), nn.ReLU())), nn.Linear(8, 2))
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -63,11 +63,11 @@ def test_a_watch_reads_the_same_from_a_stack_as_from_single_inputs(monkeypatch):
             optimizer.step()
             optimizer.zero_grad()
         watching.close()
-        return {(r.step, r.vital, r.site, r.metric): r.value for r in watching.readings}
+        return {(r.step, r.vital, r.site, r.metric): r.value for r in watching.measurements}
 
-    stacked = readings()
+    stacked = measurements()
     monkeypatch.setattr(channels, "SMALL", 0)
-    alone = readings()
+    alone = measurements()
     assert stacked.keys() == alone.keys() and len(stacked) > 500
     worst = max(abs(stacked[k] - alone[k]) / max(1, abs(alone[k])) for k in stacked)
     assert worst < 1e-5, worst

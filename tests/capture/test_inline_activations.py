@@ -73,7 +73,7 @@ def watched(model, steps=4, thetas=(0.01, 0.1), **options):
             model(batch()).square().mean().backward()
             watching.step()
     out = {}
-    for r in watching.readings:
+    for r in watching.measurements:
         if r.metric.startswith("density@") and not r.site.startswith("model"):
             out.setdefault((r.site, float(r.metric.split("@")[1])), []).append(r.value)
     return out, watching
@@ -131,7 +131,7 @@ def test_its_gradient_is_that_of_its_output(act, name, op, plain):
     scale, shift = (3, 1) if op == "leaky_relu" else (1, 0)
     (g,) = torch.autograd.grad(model.second(a * scale + shift).square().mean(), a)
     expected = float(g.double().square().sum())
-    assert [r.value for r in watching.readings] == pytest.approx([expected] * 3, rel=1e-4)
+    assert [r.value for r in watching.measurements] == pytest.approx([expected] * 3, rel=1e-4)
 
 
 def test_dead_units_are_found_however_a_relu6_is_written():
@@ -165,7 +165,7 @@ def test_a_swish_with_a_learned_beta_is_measured_with_the_beta_of_today(beta):
             watching.step()
             with torch.no_grad():
                 model.act.beta += 0.7
-    found = [r.value for r in watching.readings if (r.site, r.metric) == ("act", "density@0.1")]
+    found = [r.value for r in watching.measurements if (r.site, r.metric) == ("act", "density@0.1")]
     assert found == pytest.approx(expected, abs=1e-6) and len(set(found)) > 1
 
 
@@ -196,7 +196,7 @@ def test_autocast_does_not_open_them_either():
                 h = model[0](batch())
                 model(batch()).square().mean().backward()
             watching.step()
-    found = [r.value for r in watching.readings if (r.site, r.metric) == ("1", "density@0.01")]
+    found = [r.value for r in watching.measurements if (r.site, r.metric) == ("1", "density@0.01")]
     assert found == pytest.approx([float((h > 0).double().mean())] * 2, abs=1e-6)
 
 
@@ -295,7 +295,7 @@ def test_a_product_of_two_branches_is_measured_by_both_factors(way, gate, activa
     g, u = gate(model.gate(batch())), model.up(batch())
     shares = sorted([float((g.abs() > 0.1).double().mean()), float((u.abs() > 0.1).double().mean())])
     for step in range(3):
-        read = {r.metric: r.value for r in watching.readings if (r.site, r.step) == (site, step)}
+        read = {r.metric: r.value for r in watching.measurements if (r.site, r.step) == (site, step)}
         assert sorted([read["first@0.1"], read["second@0.1"]]) == pytest.approx(shares, abs=1e-6)
     assert [s.name for s in watching.sites if s.kind == "activation"] == ([activation] if activation else [])
 

@@ -159,6 +159,6 @@ def test_sparse_gradients_are_measured_like_others(given):
                 optimizer.step()
                 watching.step(loss)
     wanted = ("gradients", "0.weight", "grad_norm")
-    norms = [r.value for r in watching.readings if (r.vital, r.site, r.metric) == wanted]
+    norms = [r.value for r in watching.measurements if (r.vital, r.site, r.metric) == wanted]
     assert norms and all(n > 0 for n in norms)
     assert norms[-1] == pytest.approx(float(model[0].weight.grad.to_dense().norm()), rel=1e-5)

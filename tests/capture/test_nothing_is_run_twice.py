@@ -76,7 +76,7 @@ def test_a_module_that_counts_its_calls_counts_right(act, every):
     counting = act()
     _, _, watching, _ = train(lambda: nn.Sequential(nn.Linear(8, 16), counting, nn.Linear(16, 2)), every, steps=5)
     assert counting.calls == 5
-    assert {r.site for r in watching.readings if r.vital == "gates"} >= {"1"}
+    assert {r.site for r in watching.measurements if r.vital == "gates"} >= {"1"}
 
 
 class Frozen(nn.Module):

@@ -30,8 +30,8 @@ def test_a_failing_vital_sign_is_off_at_that_site_only_and_others_go_on(echo):
     with pytest.warns(RuntimeWarning, match=r"'fragile' failed at '1'.*ArithmeticError: no number here") as wording:
         seen = observe(net(), None, torch.randn(4, 2), vitals=[Fragile(), echo], mode="train")
     assert len(wording) == 1
-    assert [r.site for r in seen.readings if r.vital == "fragile"] == ["3"]
-    assert {r.site for r in seen.readings if r.vital == "echo"} >= {"0", "1", "2", "3"}
+    assert [r.site for r in seen.measurements if r.vital == "fragile"] == ["3"]
+    assert {r.site for r in seen.measurements if r.vital == "echo"} >= {"0", "1", "2", "3"}
 
 
 def test_a_failure_is_told_once_and_not_tried_again(echo):
@@ -67,7 +67,7 @@ def test_cadence_counts_measured_steps():
         for _ in range(14):
             model(torch.randn(4, 2)).sum().backward()
             watching.step()
-    assert sorted({r.step for r in watching.readings}) == [0, 6, 12]
+    assert sorted({r.step for r in watching.measurements}) == [0, 6, 12]
 
 
 def test_a_slow_vital_sign_looks_on_steps_that_are_far_enough_apart():
@@ -84,7 +84,7 @@ def test_a_slow_vital_sign_looks_on_steps_that_are_far_enough_apart():
         for _ in range(14):
             model(torch.randn(4, 2)).sum().backward()
             watching.step()
-    assert sorted({r.step for r in watching.readings}) == [0, 6, 12]
+    assert sorted({r.step for r in watching.measurements}) == [0, 6, 12]
 
 
 def test_arrays_keep_the_precision_they_were_written_in():
@@ -111,7 +111,7 @@ def test_a_single_method_may_look_less_often():
         for _ in range(4):
             model(torch.randn(4, 2)).sum().backward()
             watching.step()
-    seen = {metric: sorted({r.step for r in watching.readings if r.metric == metric}) for metric in ("x", "y")}
+    seen = {metric: sorted({r.step for r in watching.measurements if r.metric == metric}) for metric in ("x", "y")}
     assert seen == {"x": [0, 1, 2, 3], "y": [0, 2]}
 
 
@@ -130,7 +130,7 @@ def test_the_random_draws_of_a_users_vital_sign_are_not_felt():
         model(torch.ones(4, 2)).sum().backward()
         watching.step()
     assert torch.equal(torch.get_rng_state(), state)
-    assert [r.metric for r in watching.readings] == ["luck", "luck"]
+    assert [r.metric for r in watching.measurements] == ["luck", "luck"]
 
 
 def test_a_class_of_ones_own_needs_only_a_name_and_a_method():
@@ -140,7 +140,7 @@ def test_a_class_of_ones_own_needs_only_a_name_and_a_method():
         def tensor(self, recorder, view):
             recorder.write(view.site, ("n",), view.value.abs().amax())
 
-    assert [r.site for r in observe(net(), None, torch.randn(4, 2), vitals=[Plain()], mode="train").readings] == [
+    assert [r.site for r in observe(net(), None, torch.randn(4, 2), vitals=[Plain()], mode="train").measurements] == [
         "output"
     ]
 

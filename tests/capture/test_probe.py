@@ -13,13 +13,13 @@ import netvitals as nv
 from netvitals.capture import observe, rng_state
 
 
-def readings(items):
+def measurements(items):
     loops = ("carried", "passes")  # there is no loop in a probe
     return {(r.vital, r.site, r.metric): r.value for r in items if r.vital != "loss" and r.metric not in loops}
 
 
 @pytest.mark.parametrize("vitals", [["echo"], None])
-def test_passive_and_probe_give_the_same_readings(vitals, image_net, image_batch, echo):
+def test_passive_and_probe_give_the_same_measurements(vitals, image_net, image_batch, echo):
     from netvitals import vitals as memory
 
     chosen = lambda: [echo] if vitals else memory.default()
@@ -29,7 +29,7 @@ def test_passive_and_probe_give_the_same_readings(vitals, image_net, image_batch
     with nv.watch(image_net, every=1, vitals=chosen()) as watching:
         F.cross_entropy(image_net(x), y).backward()
         watching.step()
-    passive, probe = readings(watching.readings), readings(probed.readings)
+    passive, probe = measurements(watching.measurements), measurements(probed.measurements)
     assert set(passive) == set(probe) and len(probe) > 30
     different = {k for k in probe if probe[k] != passive[k] and not math.isnan(probe[k])}
     assert different == set()
@@ -41,13 +41,13 @@ def test_watching_with_a_probe_sees_what_a_look_sees(image_net, image_batch, ech
     probed = observe(image_net, F.cross_entropy, (x, y), vitals=[echo], mode="train")
     with nv.watch(image_net, every=1, probe=(x, y, F.cross_entropy), vitals=[echo]) as watching:
         watching.step()
-    got = {k: v for k, v in readings(watching.readings).items() if k[1] != "parameters"}
-    assert got == {k: v for k, v in readings(probed.readings).items() if k[1] != "parameters"}
+    got = {k: v for k, v in measurements(watching.measurements).items() if k[1] != "parameters"}
+    assert got == {k: v for k, v in measurements(probed.measurements).items() if k[1] != "parameters"}
 
 
 def test_without_a_loss_function_there_are_no_gradients(image_net, image_batch, echo):
     seen = observe(image_net, None, image_batch, vitals=[echo], mode="train")
-    assert seen.loss is None and not [r for r in seen.readings if r.metric == "gradient"]
+    assert seen.loss is None and not [r for r in seen.measurements if r.metric == "gradient"]
 
 
 def everything(model):
@@ -97,7 +97,7 @@ def test_batch_statistics_by_default_and_running_ones_on_request(echo):
     x = torch.randn(50, 3) * 4 + 7
     value = lambda mode: next(
         r.value
-        for r in observe(model, None, x, vitals=[echo], mode=mode).readings
+        for r in observe(model, None, x, vitals=[echo], mode=mode).measurements
         if (r.site, r.metric) == ("0", "value")
     )
     assert abs(value("train")) < 1e-5
@@ -106,17 +106,17 @@ def test_batch_statistics_by_default_and_running_ones_on_request(echo):
 
 def test_dropout_is_off_and_other_noise_is_the_same_on_every_look(image_net, image_batch, echo):
     observations = [
-        observe(image_net, F.cross_entropy, image_batch, vitals=[echo], mode="train").readings for _ in range(2)
+        observe(image_net, F.cross_entropy, image_batch, vitals=[echo], mode="train").measurements for _ in range(2)
     ]
     assert observations[0] == observations[1]
     image_net.dropout.p = 0.0
-    assert observe(image_net, F.cross_entropy, image_batch, vitals=[echo], mode="train").readings == observations[0]
+    assert observe(image_net, F.cross_entropy, image_batch, vitals=[echo], mode="train").measurements == observations[0]
 
 
 def test_it_works_inside_no_grad(image_net, image_batch, echo):
     with torch.no_grad():
         seen = observe(image_net, F.cross_entropy, image_batch, vitals=[echo], mode="train")
-    assert [r for r in seen.readings if r.metric == "gradient"]
+    assert [r for r in seen.measurements if r.metric == "gradient"]
 
 
 @pytest.mark.parametrize("x", [(torch.ones(4, 3), torch.zeros(4, 3)), {"a": torch.ones(4, 3), "b": torch.zeros(4, 3)}])
@@ -150,7 +150,7 @@ def test_bad_input_gets_a_sentence(batch, loss, sentence, echo):
 def test_the_model_is_looked_at_as_it_is_unless_asked(echo):
     model = nn.Sequential(nn.Dropout(0.5), nn.Tanh())
     x = torch.ones(64, 3)
-    value = lambda **options: [r.value for r in observe(model, None, x, vitals=[echo], **options).readings]
+    value = lambda **options: [r.value for r in observe(model, None, x, vitals=[echo], **options).measurements]
     assert value() != value(mode="train") == value(mode="eval")  # dropout draws, as the model stands
     assert value() == value(mode="as_is", seed=0) != value(seed=1)
     model.eval()
@@ -178,7 +178,7 @@ def test_a_model_with_its_own_loss_needs_no_loss_function(echo):
     model, x, y = Own(), torch.randn(4, 3), torch.randn(4, 2)
     own = observe(model, None, {"x": x, "labels": y}, vitals=[echo])
     given = observe(model, "mse", {"x": x, "labels": y}, vitals=[echo])
-    assert own.loss == given.loss and [r for r in own.readings if r.metric == "gradient"]
+    assert own.loss == given.loss and [r for r in own.measurements if r.metric == "gradient"]
     assert observe(model, None, {"x": x}, vitals=[echo]).loss is None
 
 
@@ -187,5 +187,5 @@ def test_an_observation_is_a_table(echo):
         nn.Sequential(nn.Linear(3, 2), nn.Tanh()), "mse", (torch.ones(4, 3), torch.ones(4, 2)), vitals=[echo]
     )
     frame = seen.to_frame()
-    assert frame.columns == ["step", "vital", "site", "metric", "value"] and len(frame) == len(seen.readings)
+    assert frame.columns == ["step", "vital", "site", "metric", "value"] and len(frame) == len(seen.measurements)
     assert json.loads(json.dumps(seen.to_dict()))["skipped"] == {}

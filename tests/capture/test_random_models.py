@@ -206,4 +206,4 @@ def test_a_watched_model_trains_the_same(seed, every, caplog):
     different = [i for i, (a, b) in enumerate(zip(bare, seen, strict=True)) if not torch.equal(a, b)]
     assert different == [] and then == drawn
     assert not caplog.records, "a failure of ours, which a warning turned into an error leaves in the log"
-    assert {r.step for r in watching.readings if r.vital == "preactivations"} <= set(range(0, 5, every))
+    assert {r.step for r in watching.measurements if r.vital == "preactivations"} <= set(range(0, 5, every))

@@ -55,7 +55,7 @@ def train(model, steps=3):
 
 def test_what_fits_is_kept_and_read_on_the_first_step():
     alive, watching = train(Deep())
-    assert alive[0] == 8 and len({r.site for r in watching.readings if r.step == 0}) == 8
+    assert alive[0] == 8 and len({r.site for r in watching.measurements if r.step == 0}) == 8
 
 
 @pytest.mark.parametrize("room", [0, 5_000])
@@ -63,7 +63,7 @@ def test_what_does_not_fit_is_let_go_said_and_read_on_the_next_step(room, monkey
     monkeypatch.setattr(live_trace, "ROOM", room)
     alive, watching = train(Deep())
     assert alive[0] <= 2
-    read = {step: {r.site: r.value for r in watching.readings if r.step == step} for step in range(3)}
+    read = {step: {r.site: r.value for r in watching.measurements if r.step == step} for step in range(3)}
     assert len(read[0]) < 8 and len(read[1]) == len(read[2]) == 8
     assert "no room" in watching.skipped["silu()#8 (traced pass)"]
 
@@ -71,7 +71,7 @@ def test_what_does_not_fit_is_let_go_said_and_read_on_the_next_step(room, monkey
 def test_names_and_numbers_are_the_same_with_and_without_room(monkeypatch):
     torch.manual_seed(1)
     model = Deep()
-    with_room = {(r.step, r.site): r.value for r in train(model)[1].readings}
+    with_room = {(r.step, r.site): r.value for r in train(model)[1].measurements}
     monkeypatch.setattr(live_trace, "ROOM", 0)
-    without = {(r.step, r.site): r.value for r in train(model)[1].readings}
+    without = {(r.step, r.site): r.value for r in train(model)[1].measurements}
     assert without == {key: value for key, value in with_room.items() if key[0] > 0}

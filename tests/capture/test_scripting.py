@@ -43,7 +43,7 @@ def test_an_armed_model_is_scripted_and_watching_goes_on(recwarn):
                 assert torch.equal(scripted(x), net[1](torch.relu(net[0][0](x))))
 
         moved = _train(net, 6, watching, optimizer, script)
-    steps = {r.step for r in watching.readings if r.vital == "gates"}
+    steps = {r.step for r in watching.measurements if r.vital == "gates"}
     assert steps == {1, 2, 4, 5}
     assert "scripted" in watching.skipped["step 0"] and "scripted" in watching.skipped["step 3"]
     assert not [w for w in recwarn if "netvitals" in str(w.message)]
@@ -56,7 +56,7 @@ def test_a_part_of_an_armed_model_is_scripted():
     with nv.watch(net, optimizer=optimizer, every=1) as watching:
         assert "ReLU" in str(torch.jit.script(net[0]))
         _train(net, 3, watching, optimizer)
-    assert {r.step for r in watching.readings if r.vital == "gates"} == {1, 2}
+    assert {r.step for r in watching.measurements if r.vital == "gates"} == {1, 2}
     assert {s.name for s in watching.sites} == {"0.0", "0.1", "1", "output"}
 
 

@@ -47,7 +47,7 @@ def run(model, vitals, steps, change=None):
             model(torch.full((3, 4), 0.5)).sum().backward()
             watching.step()
     seen = {}
-    for r in watching.readings:
+    for r in watching.measurements:
         seen.setdefault(r.step, {})[r.site, r.metric] = r.value
     return routes, seen, watching
 
@@ -146,7 +146,7 @@ def test_a_short_pass_reads_tensors_before_they_are_overwritten():
         for _ in range(3):
             model(torch.ones(5, 4))
             watching.step()
-    assert len(watching.readings) == 9 and all(r.value > 0 for r in watching.readings)
+    assert len(watching.measurements) == 9 and all(r.value > 0 for r in watching.measurements)
 
 
 def test_branches_with_and_without_a_gradient():
@@ -172,7 +172,7 @@ def test_branches_with_and_without_a_gradient():
             first, _, third = model(torch.randn(5, 4))
             (first + third).sum().backward()
             watching.step()
-    assert [(r.site, r.value) for r in watching.readings] == [("acts.2", 20.0), ("acts.0", 20.0)] * 3
+    assert [(r.site, r.value) for r in watching.measurements] == [("acts.2", 20.0), ("acts.0", 20.0)] * 3
 
 
 def test_a_functional_call_that_appears_is_found_on_the_next_full_pass(monkeypatch):
@@ -197,7 +197,7 @@ def test_a_functional_call_that_appears_is_found_on_the_next_full_pass(monkeypat
 
 @pytest.mark.parametrize("names", [None, ["gates", "sparsity"]])
 def test_short_and_full_passes_read_the_same(names, monkeypatch):
-    def readings(full):
+    def measurements(full):
         torch.manual_seed(0)
         monkeypatch.setattr(route, "FULL", full)
         model = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 8), nn.ReLU(), nn.LayerNorm(8), nn.Linear(8, 2))
@@ -209,6 +209,6 @@ def test_short_and_full_passes_read_the_same(names, monkeypatch):
                 loss.backward()
                 optimizer.step()
                 watching.step(loss)
-        return {r[:4]: r.value for r in watching.readings}
+        return {r[:4]: r.value for r in watching.measurements}
 
-    assert readings(1) == pytest.approx(readings(1000), nan_ok=True)
+    assert measurements(1) == pytest.approx(measurements(1000), nan_ok=True)

@@ -66,7 +66,7 @@ def test_functional_activations_are_seen_with_the_input_they_had(f, name, echo):
     assert site.kind == "activation" and site.follows == "linear" and site.module == ""
     z = model.layer(x).detach().requires_grad_(True)
     slope = torch.autograd.grad(f(z.clone()).sum(), z)[0]
-    values = {r.metric: r.value for r in found.readings if r.site == name}
+    values = {r.metric: r.value for r in found.measurements if r.site == name}
     assert values["slope"] == pytest.approx(float(slope.mean()), abs=1e-6)
     assert values["a"] == pytest.approx(float(f(z.detach().clone()).mean()), abs=1e-6)
 

@@ -88,7 +88,9 @@ def test_an_elementwise_module_is_an_activation_and_its_inside_is_not(echo):
 
 def test_an_undeclared_in_place_module_keeps_its_input(echo):
     model, x = nn.Sequential(nn.Linear(3, 4), Cube()), torch.randn(6, 3)
-    values = {r.metric: r.value for r in observe(model, None, x, vitals=[echo], mode="train").readings if r.site == "1"}
+    values = {
+        r.metric: r.value for r in observe(model, None, x, vitals=[echo], mode="train").measurements if r.site == "1"
+    }
     z = model[0](x).detach()
     assert values["slope"] == pytest.approx(float((3 * z**2).mean()), rel=1e-5)
     assert values["a"] == pytest.approx(float((z**3).mean()), rel=1e-5)
@@ -138,6 +140,6 @@ def test_a_noisy_activation_is_replayed_with_its_own_noise_and_nobody_notices(ec
     assert torch.equal(torch.get_rng_state(), after) and torch.equal(noisy.calls, calls)
     observer.disarm()
     assert torch.equal(watched, plain)
-    values = {r.metric: r.value for r in recorder.readings()[0] if r.site == "1"}
+    values = {r.metric: r.value for r in recorder.measurements()[0] if r.site == "1"}
     # the slope of the very noise that ran: 1 exactly where the output is positive
     assert values["slope"] == pytest.approx(float((plain > 0).float().mean()), abs=1e-6)

@@ -129,7 +129,7 @@ def test_export(call, run, tmp_path, to):
     rows = {
         "parquet": lambda: pl.read_parquet(path).height,
         "csv": lambda: pl.read_csv(path).height,
-        "json": lambda: len(json.loads(path.read_text())["readings"]["value"]),
+        "json": lambda: len(json.loads(path.read_text())["measurements"]["value"]),
     }[to]()
     assert rows == 60
 
@@ -144,8 +144,8 @@ def test_checkup_as_json_is_json_and_nothing_else(call, factory):
     code, out, _ = call("checkup", f"{factory}:make", "--json", "--html", "page.html")
     assert code == 0
     found = json.loads(out)
-    assert found["model"] == "Sequential" and len(found["readings"]) > 50
-    assert all(set(r) == {"vital", "site", "metric", "value"} for r in found["readings"])
+    assert found["model"] == "Sequential" and len(found["measurements"]) > 50
+    assert all(set(r) == {"vital", "site", "metric", "value"} for r in found["measurements"])
     assert isinstance(found["findings"], list)
 
 

@@ -45,7 +45,7 @@ def test_a_rule_is_explained_with_its_null_its_threshold_and_its_source(call):
         assert word in out, word
 
 
-def test_a_finding_of_a_run_is_explained_with_its_readings(call, run):
+def test_a_finding_of_a_run_is_explained_with_its_measurements(call, run):
     code, out, _ = call("explain", "1", str(run))
     assert code == 0 and "gradients carried over" in out and "read: training/carried" in out
     code, out, _ = call("explain", "gradients carried over", str(run))

@@ -54,7 +54,9 @@ def test_a_page_has_command_picture_findings_and_a_forecast(page):
     explained = re.findall(r"`netvitals explain \"([^\"]+)\"`", text)
     assert set(explained) <= {rule.name for rule in RULES}
     found = text.split("## What was found")[1].split("## One forecast")[0]
-    assert len(re.findall(r"^\d\. ", found, re.M)) == 3, "three findings, or three readings that say that all is well"
+    assert len(re.findall(r"^\d\. ", found, re.M)) == 3, (
+        "three findings, or three measurements that say that all is well"
+    )
 
 
 def test_no_picture_is_left_over():

@@ -44,7 +44,7 @@ def added_up(make):
         recorders.append(recorder)
     first, second = recorders
     first.take(first.message(0) + second.message(1))
-    return {(r.site, r.metric): r.value for r in first.readings()[0]}, first.skipped
+    return {(r.site, r.metric): r.value for r in first.measurements()[0]}, first.skipped
 
 
 def test_drift_is_that_of_the_whole_tensor():

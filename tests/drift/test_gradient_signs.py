@@ -112,7 +112,7 @@ def test_batchnorm_after_the_layer_takes_the_mean_gradient_away(convolution):
     net, x = net.double(), x.double()
     y = torch.randint(0, 4, (16,))
     seen = observe(net, F.cross_entropy, (x, y), vitals=[Drift()], mode="train")
-    read = {(r.site, r.metric): r.value for r in seen.readings}
+    read = {(r.site, r.metric): r.value for r in seen.measurements}
     assert abs(read["0", "prod"]) < 1e-13
     assert abs(read["0", "tot"]) > 1e-6
     hidden = net[0](x)
@@ -139,7 +139,7 @@ def test_over_random_nets_the_gradient_on_positive_preactivations_is_positive(ma
                 nn.init.kaiming_normal_(layer.weight)
         batch = torch.rand(32, 32).double(), torch.randint(0, 10, (32,))
         seen = observe(net, F.cross_entropy, batch, vitals=[Drift()], mode="train")
-        found.append([r.value for r in seen.readings if r.metric == "g_pos"])
+        found.append([r.value for r in seen.measurements if r.metric == "g_pos"])
     mean, stderr = np.mean(found, 0), np.std(found, 0, ddof=1) / 32**0.5
     assert mean.shape == (2,)
     assert (mean > 3 * stderr).all(), (mean, stderr)

@@ -23,13 +23,13 @@ def network():
     return net, torch.randn(64, 6)
 
 
-def readings(vital, net, x):
-    return {(r.site, r.metric): r.value for r in observe(net, None, x, vitals=[vital]).readings}
+def measurements(vital, net, x):
+    return {(r.site, r.metric): r.value for r in observe(net, None, x, vitals=[vital]).measurements}
 
 
 def test_sparsity_on_one_batch():
     net, x = network()
-    read, report = readings(Sparsity(), net, x), drift.sparsity(net, x)
+    read, report = measurements(Sparsity(), net, x), drift.sparsity(net, x)
     for name, site in report.sites.items():
         assert read[name, "hard"] == pytest.approx(site.hard, rel=1e-6)
         assert read[name, "neg_preact"] == pytest.approx(site.neg_preact, rel=1e-6)
@@ -42,7 +42,7 @@ def test_spikes_on_one_batch():
     net, x = network()
     x = x.clone()
     x[7] *= 40
-    read, report = readings(Spikes(), net, x), drift.spikes(net, x)
+    read, report = measurements(Spikes(), net, x), drift.spikes(net, x)
     for name, site in report.sites.items():
         exact = drift.tensor_spikes(dict(activations(net, x))[name])
         for metric in ("max_abs", "max_over_mean", "kurtosis"):
@@ -87,7 +87,7 @@ def test_the_watcher_the_identity_and_the_accounts_have_one_imbalance():
     net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 8, bias=False), nn.Tanh(), nn.Linear(8, 2)).double()
     x, y = torch.randn(16, 4).double(), torch.randn(16, 2).double()
     identity = {(p.first, p.second): p.delta for p in saddle.imbalance(net, "mse", (x, y)).pairs}
-    watched = {site: v for (site, metric), v in readings(Imbalance(), net, x).items() if metric == "imbalance"}
+    watched = {site: v for (site, metric), v in measurements(Imbalance(), net, x).items() if metric == "imbalance"}
     values = {n: p.detach() for n, p in net.named_parameters()}
     still = measure_steps(values, values, {n: torch.ones_like(v) for n, v in values.items()}, list(identity))
     for (first, second), account in zip(identity, still):

@@ -112,7 +112,7 @@ def test_stretches_noise_and_smoothing():
 
 
 def test_a_forecast_of_danger_follows_from_what_was_found():
-    found = diagnosed([finding("danger forecast", "critical", since=40), finding("weights shrink", since=16)], 100)
-    assert [(f.rule, [c.rule for c in f.consequences]) for f in found] == [("weights shrink", ["danger forecast"])]
-    (alone,) = diagnosed([finding("danger forecast", "critical", since=40)], 100)
-    assert alone.rule == "danger forecast"
+    found = diagnosed([finding("divergence forecast", "critical", since=40), finding("weights shrink", since=16)], 100)
+    assert [(f.rule, [c.rule for c in f.consequences]) for f in found] == [("weights shrink", ["divergence forecast"])]
+    (alone,) = diagnosed([finding("divergence forecast", "critical", since=40)], 100)
+    assert alone.rule == "divergence forecast"

@@ -20,7 +20,7 @@ def series(values) -> Series:
     return Series("drift", "output", "euler", STEPS, np.asarray(values, dtype=float))
 
 
-def readings(**by_metric) -> list[Measurement]:
+def measurements(**by_metric) -> list[Measurement]:
     places = {
         "push": ("drift", "output", "euler"),
         "sink": ("preactivations", "a.act", "preact_drift"),
@@ -61,22 +61,22 @@ def test_no_forecast_without_a_trend(values):
 
 def test_drift_that_will_turn_and_drift_that_has_turned():
     sink = np.linspace(0.0, -0.3, len(STEPS))
-    (soon,) = text(readings(push=1.0 - STEPS / 400, sink=sink))
+    (soon,) = text(measurements(push=1.0 - STEPS / 400, sink=sink))
     assert "near step 400" in soon.what and "euler" in {e.metric for e in soon.evidence}
-    (past,) = text(readings(push=1.0 - STEPS / 150, sink=sink))
+    (past,) = text(measurements(push=1.0 - STEPS / 150, sink=sink))
     assert "turned round at step 160" in past.what
     assert turned(series(1.0 - STEPS / 150)) == 160
-    assert not text(readings(push=1.0 - STEPS / 150, sink=np.zeros(len(STEPS))))  # nothing has drifted
+    assert not text(measurements(push=1.0 - STEPS / 150, sink=np.zeros(len(STEPS))))  # nothing has drifted
 
 
 def test_sparsity_on_its_way_to_the_cliff():
-    (found,) = text(readings(zeros=0.5 + STEPS / 2000))
+    (found,) = text(measurements(zeros=0.5 + STEPS / 2000))
     assert found.severity == "note" and "near step 400" in found.what and "a.act" in found.what
     assert "top-k" in found.advice
-    (outlook,) = text(readings(zeros=0.5 + STEPS / 2000, push=np.full(len(STEPS), -0.2)))
+    (outlook,) = text(measurements(zeros=0.5 + STEPS / 2000, push=np.full(len(STEPS), -0.2)))
     assert "may stop" in outlook.why
-    assert not text(readings(zeros=np.full(len(STEPS), 0.8)))  # past it: another rule speaks
-    assert not text(readings(zeros=np.full(len(STEPS), 0.5)))
+    assert not text(measurements(zeros=np.full(len(STEPS), 0.8)))  # past it: another rule speaks
+    assert not text(measurements(zeros=np.full(len(STEPS), 0.5)))
 
 
 def test_a_spike_names_layer_channel_and_position():

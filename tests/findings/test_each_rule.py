@@ -1,4 +1,4 @@
-"""Every rule speaks when its trouble is there, keeps silent when it is not, and names the readings it rests on."""
+"""Every rule speaks when its trouble is there, keeps silent when it is not, and names the measurements it rests on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Source:
     """Readings, arrays and metadata in memory, as a checkup carries them."""
 
     def __init__(self, meta: dict | None = None) -> None:
-        self.readings: list[Measurement] = []
+        self.measurements: list[Measurement] = []
         self.arrays: list[ArrayMeasurement] = []
         self.meta = META if meta is None else meta
 
@@ -28,7 +28,7 @@ class Source:
         """``value`` as a function of progress through the run, from 0 to 1."""
         for step in STEPS:
             at = step / (len(STEPS) * 10)
-            self.readings += [
+            self.measurements += [
                 Measurement(step, vital, s, metric, float(value(at) if callable(value) else value)) for s in sites
             ]
         return self
@@ -142,7 +142,7 @@ def test_the_sparsity_cliff(share, severity):
 @pytest.mark.parametrize(
     ("loss", "severity", "words"),
     [
-        (lambda t: 2.0 - 1.5 * t, "info", "this run stands it"),  # went on falling beyond 70 %
+        (lambda t: 2.0 - 1.5 * t, "info", "it still learns"),  # went on falling beyond 70 %
         (lambda t: 2.0 - 3.0 * t if t < 0.4 else 0.8 + t - 0.4, "note", "past the cliff"),  # rose from there on
         (lambda t: 2.0 - 1.5 * min(t, 0.6), "note", "past the cliff"),  # shows nothing: the constant
     ],
@@ -150,7 +150,7 @@ def test_the_sparsity_cliff(share, severity):
 def test_the_runs_own_level_replaces_the_constant(loss, severity, words):
     """Sparsity goes from 50 to 82 % in one line."""
     source = Source().series("sparsity", "hard", value=lambda t: 0.5 + 0.32 * t)
-    source.readings += [Measurement(s, "loss", "model", "loss", loss(s / STEPS[-1])) for s in range(STEPS[-1] + 1)]
+    source.measurements += [Measurement(s, "loss", "model", "loss", loss(s / STEPS[-1])) for s in range(STEPS[-1] + 1)]
     (found,) = source.rules("sparsity cliff")
     assert (found.severity, words in found.what) == (severity, True), found
 

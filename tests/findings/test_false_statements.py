@@ -13,16 +13,16 @@ from netvitals.findings import diagnose
 
 
 class Source:
-    """Readings in memory."""
+    """Measurements in memory."""
 
     def __init__(self, meta=None):
-        self.readings, self.arrays, self.meta = [], [], meta or {}
+        self.measurements, self.arrays, self.meta = [], [], meta or {}
 
     def series(self, vital, metric, sites, value, steps=range(0, 200, 2)):
         for step in steps:
             at = step / max(steps[-1], 1)
             number = value(at) if callable(value) else value
-            self.readings += [Measurement(step, vital, s, metric, float(number)) for s in sites]
+            self.measurements += [Measurement(step, vital, s, metric, float(number)) for s in sites]
         return self
 
     def array(self, vital, metric, site, values):

@@ -1,4 +1,4 @@
-"""The cause stands first: orders that were once wrong, each from the readings that showed it."""
+"""The cause stands first: orders that were once wrong, each from the measurements that showed it."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def act(name, op="ReLU"):
 
 
 class Source:
-    """Readings in memory; a value is a number or a function of the step."""
+    """Measurements in memory; a value is a number or a function of the step."""
 
     def __init__(self, *ops, **meta):
         first = {"name": "in", "kind": "linear", "op": "Linear", "module": "in", "follows": "input"}
         self.acts = [f"{i}.act" for i in range(len(ops))]
-        self.readings, self.arrays = [], []
+        self.measurements, self.arrays = [], []
         self.meta = {"sites": [first, *(act(n, op) for n, op in zip(self.acts, ops))], **meta}
 
     def add(self, vital, site, metric, value, steps=STEPS):
-        self.readings += [
+        self.measurements += [
             Measurement(t, vital, site, metric, float(value(t) if callable(value) else value)) for t in steps
         ]
         return self
@@ -61,23 +61,23 @@ def losing(loss, made_at=60, **more):
 
 def test_a_forecast_has_the_date_of_its_call_and_stands_below_what_brought_it_about():
     source = losing(lambda t: 1.0 if t < 50 else 1.8)
-    (told,) = [f for f in diagnose(source).all if f.rule == "danger forecast"]
+    (told,) = [f for f in diagnose(source).all if f.rule == "divergence forecast"]
     assert told.since == 60
     source.add("sparsity", "0.act", "dead_units", lambda t: 0.0 if t < 54 else 0.9)
     assert source.first().rule == "dead units"
-    assert "danger forecast" in [f.rule for f in source.first().below()]
+    assert "divergence forecast" in [f.rule for f in source.first().below()]
 
 
 @pytest.mark.parametrize(("end", "speaks"), [(1.2, False), (1.8, True), (math.nan, False)])
 def test_danger_is_not_told_of_a_run_that_came_back_or_is_lost_already(end, speaks):
     rules = [f.rule for f in diagnose(losing(lambda t: 1.0 if t < 50 else 4.0 if t < 70 else end)).all]
-    assert ("danger forecast" in rules) is speaks
+    assert ("divergence forecast" in rules) is speaks
 
 
 @pytest.mark.parametrize(("guessing", "speaks"), [(2.3, False), (0.05, True)])
 def test_the_loss_of_a_converged_run_may_move_by_factors(guessing, speaks):
     source = losing(lambda t: 0.01 if t < 50 else 0.04).add("outputs", "output", "chance", guessing)
-    assert ("danger forecast" in [f.rule for f in diagnose(source).all]) is speaks
+    assert ("divergence forecast" in [f.rule for f in diagnose(source).all]) is speaks
 
 
 # ---------------------------------------------------------------- what came in with the data
@@ -104,8 +104,8 @@ def broken(weights=60, updates=40, batch=None):
         ({}, True),  # the weights were finite on that step
         ({"weights": 56, "updates": 59}, True),  # the update before it was
         ({"weights": 56, "updates": 55}, False),  # nobody knows what broke first
-        ({"batch": 2.0}, False),  # the batch was looked at, and was finite
-        ({"weights": 56, "batch": math.inf}, True),  # the batch was looked at, and was not
+        ({"batch": 2.0}, False),  # the batch was measured, and was finite
+        ({"weights": 56, "batch": math.inf}, True),  # the batch was measured, and was not
     ],
 )
 def test_a_batch_that_nobody_looked_at_is_known_by_the_layer_it_broke(given, cause):
@@ -118,9 +118,9 @@ def test_a_batch_that_nobody_looked_at_is_known_by_the_layer_it_broke(given, cau
 
 def test_a_loss_that_broke_before_the_first_layer_did_is_not_laid_to_the_data():
     source = broken()
-    source.readings = [
+    source.measurements = [
         Measurement(r.step, r.vital, r.site, r.metric, math.nan) if (r.vital, r.step) == ("loss", 59) else r
-        for r in source.readings
+        for r in source.measurements
     ]
     assert source.first().rule == "loss not finite"
 
@@ -151,7 +151,7 @@ def test_a_gradient_that_is_not_finite_is_not_counted_as_zero():
             (net(torch.randn(16, 8)).square().mean() * factor).backward()
             opt.step()
             seen.step(1.0)
-    shares = [r.value for r in seen.readings if r.metric == "zero_share"]
+    shares = [r.value for r in seen.measurements if r.metric == "zero_share"]
     assert len(shares) == 2 and max(shares) == 0.0
 
 
@@ -246,7 +246,7 @@ def test_what_the_first_layer_is_given_is_judged_by_its_scale_its_offset_and_its
     assert not fed() and not fed(std=7.9)
     assert "unnormalised input" in fed(std=8.1) and "unnormalised input" in fed(mean=-8.1)
     assert "constant input" in fed(varying=0.019) and "constant input" not in fed(varying=0.021)
-    assert "constant input" not in fed(varying=lambda t: 0.0 if t < 100 else 0.5)  # not on most readings
+    assert "constant input" not in fed(varying=lambda t: 0.0 if t < 100 else 0.5)  # not on most measurements
 
 
 def test_single_batches_that_are_far_larger_than_the_others_are_dated():

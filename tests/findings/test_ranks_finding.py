@@ -8,12 +8,12 @@ from netvitals.findings import diagnose
 
 
 class Source:
-    """Readings of the vital sign `ranks`, one row a measured step: (over median, rank, micro-batch, not finite)."""
+    """Measurements of the vital sign `ranks`, one row a measured step: (over median, rank, micro-batch, not finite)."""
 
     def __init__(self, rows, ranks=4):
         self.meta = {}
         metrics = ("grad_over_median", "grad_rank", "grad_micro_batch", "not_finite")
-        self.readings = [
+        self.measurements = [
             Measurement(10 * i, "ranks", "model", m, float(v))
             for i, row in enumerate(rows)
             for m, v in zip(metrics, row)

@@ -53,7 +53,7 @@ def test_an_output_sigmoid_that_is_sure_of_itself_is_no_dead_unit(end):
     assert site.name in ("end", "sigmoid()", "tanh()")
     assert not graves(watching, "dead", "hardly any gate", "vary")
     density = [
-        r.value for r in watching.readings if (r.vital, r.site, r.metric) == ("gates", site.name, "density@0.01")
+        r.value for r in watching.measurements if (r.vital, r.site, r.metric) == ("gates", site.name, "density@0.01")
     ]
     assert density == [0.0] * 8, "it is measured all the same"
 

@@ -1,4 +1,4 @@
-"""Readings may be few, broken or of the wrong kind: that is said, and no rule stumbles."""
+"""Measurements may be few, broken or of the wrong kind: that is said, and no rule stumbles."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from netvitals.findings import RULES, Findings, diagnose
 ACT = ("a.act", "b.act", "c.act")
 
 
-def test_missing_readings_are_said_and_nothing_breaks():
+def test_missing_measurements_are_said_and_nothing_breaks():
     found = diagnose([Measurement(0, "gates", "a", "density@0.01", 0.5)])
     assert isinstance(found, Findings) and not found.alarming
     assert "Not enough data for: " in str(found)
@@ -21,10 +21,10 @@ def test_missing_readings_are_said_and_nothing_breaks():
 def test_no_rule_stumbles_over_series_of_one_point_or_of_nothing_but_nan():
     names = {(v, m) for r in RULES for v, m in r.needs}
     for value in (0.5, float("nan"), float("inf"), 0.0):
-        readings = [
+        measurements = [
             Measurement(0, v, s, m + "0.01" if m.endswith("@") else m, value) for v, m in names for s in (*ACT, "model")
         ]
-        assert [c.trouble for c in diagnose(readings).checked if c.trouble] == []
+        assert [c.trouble for c in diagnose(measurements).checked if c.trouble] == []
 
 
 def test_sources_that_cannot_be_read_get_a_sentence():

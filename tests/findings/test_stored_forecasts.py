@@ -16,19 +16,19 @@ STEPS = np.arange(0, 101, 10)
 
 def site(sigma, mean, f="relu", density=None):
     """One site whose σ and mean take these courses; the arrays are those of the last step."""
-    readings = [
+    measurements = [
         Measurement(int(t), "preactivations", "act", metric, float(v))
         for metric, values in (("sigma", sigma), ("mean", mean))
         for t, v in zip(STEPS, values)
     ]
     now = float(predict(mean[-1], sigma[-1], f)) if density is None else density
-    readings += [Measurement(int(t), "gates", "act", "density@0.01", now) for t in STEPS]
+    measurements += [Measurement(int(t), "gates", "act", "density@0.01", now) for t in STEPS]
     arrays = [
         ArrayMeasurement(100, "preactivations", "act", "mu", np.array([mean[-1]] * 4)),
         ArrayMeasurement(100, "preactivations", "act", "sigma", np.array([sigma[-1]] * 4)),
     ]
     meta = {"sites": [{"name": "act", "kind": "activation", "op": f}]}
-    return table_of(readings, arrays, meta)
+    return table_of(measurements, arrays, meta)
 
 
 def told(table):
@@ -62,9 +62,9 @@ def test_a_law_that_does_not_explain_the_present_is_silent():
 
 
 def with_forecasts(*made, steps=60):
-    readings = [Measurement(t, "loss", "model", "loss", 1.0 + 0.001 * t) for t in range(steps)]
-    readings += [Measurement(t, "gates", "act", "density@0.01", 0.5 - 0.002 * t) for t in range(0, steps, 5)]
-    return table_of(readings, (), {"forecasts": [f.to_dict() for f in made]})
+    measurements = [Measurement(t, "loss", "model", "loss", 1.0 + 0.001 * t) for t in range(steps)]
+    measurements += [Measurement(t, "gates", "act", "density@0.01", 0.5 - 0.002 * t) for t in range(0, steps, 5)]
+    return table_of(measurements, (), {"forecasts": [f.to_dict() for f in made]})
 
 
 def event(quantity, value, made_at=50, **more):
@@ -82,7 +82,7 @@ def test_danger_is_critical_and_says_the_step_the_interval_and_the_reason():
     found = rules(
         with_forecasts(event("loss/lost", 90.0, made_at=55, conditions={"update ratio": "0.05"}, method="climb"))
     )
-    told = found["danger forecast"]
+    told = found["divergence forecast"]
     assert told.severity == "critical" and "near step 90, between 80 and 100" in told.what
     assert "update ratio: 0.05" in told.why and "Lower the learning rate" in told.advice
 
@@ -133,16 +133,18 @@ def test_a_push_smaller_than_its_error_has_no_sign():
 def test_drift_does_not_claim_to_persist_on_a_push_that_is_none():
     sink = np.linspace(0.0, -0.5, 12)
     noise = np.array([0.5] * 8 + [0.004, -0.003, 0.005, -0.004])
-    readings = [Measurement(10 * t, "preactivations", "a.act", "preact_drift", float(v)) for t, v in enumerate(sink)]
-    readings += [Measurement(10 * t, "drift", "output", "euler", float(v)) for t, v in enumerate(noise)]
-    (found,) = [f for f in diagnose(readings) if f.rule == "negative drift"]
+    measurements = [
+        Measurement(10 * t, "preactivations", "a.act", "preact_drift", float(v)) for t, v in enumerate(sink)
+    ]
+    measurements += [Measurement(10 * t, "drift", "output", "euler", float(v)) for t, v in enumerate(noise)]
+    (found,) = [f for f in diagnose(measurements) if f.rule == "negative drift"]
     assert "not surely different from zero" in found.why and "will persist" not in found.why
 
 
 def test_a_push_is_told_with_its_error_and_judged_by_its_mean():
     assert _outlook(push(0.5, 0.54, 0.46)).startswith("⟨o, ∇ℓ⟩ = +0.5 ± 0.02 is still positive")
     assert "-0.5 ± 0.02 has turned negative" in _outlook(push(-0.5, -0.54, -0.46))
-    assert "still positive" in _outlook(push(1.0, 1.0, 0.9, 1.1, 1.0, -0.01))  # one reading turns nothing round
+    assert "still positive" in _outlook(push(1.0, 1.0, 0.9, 1.1, 1.0, -0.01))  # one measurement turns nothing round
 
 
 # ---------------------------------------------------------------- what sparsity cost this very run
@@ -153,13 +155,13 @@ def sparse_run(again=0.62):
     t = np.arange(400)
     zeros = np.interp(t, [0, 100, 200, 300, 399], [0.4, 0.5, 0.7, 0.45, 0.45])
     loss = np.interp(t, [0, 100, 200, 300, 399], [2.0, 1.0, 1.6, 0.9, 0.8])
-    readings = [Measurement(int(i), "loss", "model", "loss", float(v)) for i, v in zip(t, loss)]
-    readings += [Measurement(int(i), "sparsity", "act", "hard", float(zeros[i])) for i in t[::10]]
+    measurements = [Measurement(int(i), "loss", "model", "loss", float(v)) for i, v in zip(t, loss)]
+    measurements += [Measurement(int(i), "sparsity", "act", "hard", float(zeros[i])) for i in t[::10]]
     f = Forecast(
         quantity="sparsity/hard", site="act", made_at=390, for_step=600, value=again, method="statistics",
         horizon="end", interval50=(again - 0.02, again + 0.02), interval80=(again - 0.05, again + 0.05),
     )  # fmt: skip
-    return table_of(readings, (), {"forecasts": [f.to_dict()]})
+    return table_of(measurements, (), {"forecasts": [f.to_dict()]})
 
 
 def test_the_level_at_which_this_run_lost_is_found_and_told_when_it_comes_again():

@@ -15,10 +15,10 @@ READINGS = 120
 
 
 class Source:
-    """Readings and metadata in memory, as a checkup carries them."""
+    """Measurements and metadata in memory, as a checkup carries them."""
 
     def __init__(self, meta: dict | None = None) -> None:
-        self.readings: list[Measurement] = []
+        self.measurements: list[Measurement] = []
         self.arrays: list = []
         self.meta = meta or {}
 
@@ -30,14 +30,14 @@ class Source:
 
 def _with_loss(values, chance: float | None = None) -> Source:
     source = Source()
-    source.readings += [Measurement(i, "loss", "model", "loss", float(v)) for i, v in enumerate(values)]
+    source.measurements += [Measurement(i, "loss", "model", "loss", float(v)) for i, v in enumerate(values)]
     if chance is not None:
-        source.readings += [Measurement(i, "outputs", "head", "chance", chance) for i in range(0, len(values), 4)]
+        source.measurements += [Measurement(i, "outputs", "head", "chance", chance) for i in range(0, len(values), 4)]
     return source
 
 
 def _jump(usual: float, top: float, begun: float) -> np.ndarray:
-    """A loss that has fallen, with 5 % of noise, and jumps for three readings."""
+    """A loss that has fallen, with 5 % of noise, and jumps for three measurements."""
     noise = 1 + 0.05 * np.random.default_rng(0).standard_normal(READINGS)
     values = np.where(np.arange(READINGS) < 30, begun, usual) * noise
     values[80:83] = top
@@ -97,8 +97,8 @@ def test_an_embedding_is_drawn_as_torch_draws_it_under_any_name(tied):
 def _momentum(value: float) -> Source:
     source = _with_loss(2.3 * np.exp(np.linspace(0, 3, READINGS)))
     for i in range(0, READINGS, 2):
-        source.readings.append(Measurement(i, "gradients", "a.weight", "update_ratio", 0.3))
-        source.readings.append(Measurement(i, "optimizer", "group 0", "momentum", value))
+        source.measurements.append(Measurement(i, "gradients", "a.weight", "update_ratio", 0.3))
+        source.measurements.append(Measurement(i, "optimizer", "group 0", "momentum", value))
     return source
 
 
@@ -118,7 +118,9 @@ def test_conservation_is_stated_across_homogeneous_activations_only(op, states):
         "activations": {"act": op},
     }
     source = Source(meta)
-    source.readings += [Measurement(i, "imbalance", "a→b", "relative", 0.95 * i / READINGS) for i in range(READINGS)]
+    source.measurements += [
+        Measurement(i, "imbalance", "a→b", "relative", 0.95 * i / READINGS) for i in range(READINGS)
+    ]
     (found,) = source.rules("imbalance growth")
     assert ("is homogeneous, so gradient flow conserves" in found.why) is states
     assert ("is not used here" in found.why) is not states

@@ -86,11 +86,11 @@ def test_on_a_batch_that_does_not_change_a_rehearsal_is_what_comes():
 
 
 def test_without_a_fixed_batch_the_change_of_the_copy_is_told():
-    readings = {11: {("gates", "a", "d"): 0.40}, 12: {("gates", "a", "d"): 0.44}, 14: {("gates", "a", "d"): 0.50}}
+    measurements = {11: {("gates", "a", "d"): 0.40}, 12: {("gates", "a", "d"): 0.44}, 14: {("gates", "a", "d"): 0.50}}
     track = SeriesHistory(["a", "b"], 0.0, 1.0)
     for step, value in zip(range(0, 11, 2), (0.3, 0.32, 0.3, 0.34, 0.35, 0.6)):
         track.add(step, step, [value, value])
-    found = LookaheadRun(step=11, losses=((0.0,) * 3,), readings=readings)
+    found = LookaheadRun(step=11, losses=((0.0,) * 3,), measurements=measurements)
     values = ValueLookahead(1.0)
     told = values.forecasts(10, {"25 %": 13}, found, {("gates", "d"): track}, {"25 %": 13.0}, fixed=False)
     assert [f.site for f in told] == ["a"]  # the copy was not read at b
@@ -139,11 +139,11 @@ def test_a_reading_is_of_the_copy_before_the_step_of_its_day():
     sgd = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.5)
     read = reader("mse", [(x, y)], lambda: [Gates()])
     found = look_ahead(net, "mse", [(x, y)], optimizer=sgd, step=7, steps=1, read=read, days=(7, 9, 12))
-    assert sorted(found.readings) == [7, 9, 12] and found.cost == 5
+    assert sorted(found.measurements) == [7, 9, 12] and found.cost == 5
     twin, optimizer = copy.deepcopy((net, sgd))
     for step in range(7, 13):
-        if step in found.readings:
-            assert found.readings[step]["gates", "1", "density@0.01"] == pytest.approx(
+        if step in found.measurements:
+            assert found.measurements[step]["gates", "1", "density@0.01"] == pytest.approx(
                 reader("mse", [(x, y)], lambda: [Gates()])(twin)["gates", "1", "density@0.01"], abs=1e-12
             )
         optimizer.zero_grad()

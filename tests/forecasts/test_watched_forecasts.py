@@ -78,7 +78,7 @@ def test_forecasts_are_on_by_default_and_stored_with_the_run(stored):
     )
 
 
-def test_the_ledger_scores_what_has_come_by_the_readings(stored):
+def test_the_ledger_scores_what_has_come_by_the_measurements(stored):
     book = forecast_log(stored)
     assert len(book.scores) > 20
     frame = stored.frame(vital="gates", metric="density@0.01")
@@ -124,7 +124,7 @@ def test_forecasts_off_leaves_none(tmp_path):
 
 def test_a_plateau_is_forecast_stored_scored_and_told(tmp_path):
     seen = trained(tmp_path / "whole", steps=300)
-    losses = {r.step: r.value for r in seen.readings if (r.vital, r.metric) == ("plateau", "loss")}
+    losses = {r.step: r.value for r in seen.measurements if (r.vital, r.metric) == ("plateau", "loss")}
     truth = min(t for t, v in losses.items() if v <= 0.5 * losses[0])
     book = forecast_log(nv.open_run(tmp_path / "whole"))
     events = [s for s in book.scores if s.forecast.quantity == "plateau/drop@0.5"]
@@ -158,7 +158,7 @@ def test_the_plateau_vital_sign_works_by_its_name_alone():
             loss.backward()
             opt.step()
             seen.step(loss)
-    assert {r.metric for r in seen.readings if r.vital == "plateau"} == {"speed"}
+    assert {r.metric for r in seen.measurements if r.vital == "plateau"} == {"speed"}
     assert "without probe=" in seen.skipped["plateau"]
 
 
@@ -183,7 +183,7 @@ def test_a_network_without_a_chain_is_followed_and_its_reason_is_kept():
             loss.backward()
             opt.step()
             seen.step(loss)
-    assert len([r for r in seen.readings if (r.vital, r.metric) == ("plateau", "loss")]) == 5
+    assert len([r for r in seen.measurements if (r.vital, r.metric) == ("plateau", "loss")]) == 5
     assert "no forecast at step" in seen.skipped["plateau"]
 
 
@@ -295,7 +295,7 @@ def test_a_failing_forecaster_is_said_once_and_training_goes_on(monkeypatch, rec
     monkeypatch.setattr(Forecaster, "observe", broken)
     seen = trained(probe=False, steps=30)
     said = [str(w.message) for w in recwarn if "forecasting failed" in str(w.message)]
-    assert len(said) == 1 and "planted" in said[0] and len(seen.readings) > 30
+    assert len(said) == 1 and "planted" in said[0] and len(seen.measurements) > 30
 
 
 @pytest.mark.filterwarnings("error")

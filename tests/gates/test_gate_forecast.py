@@ -139,7 +139,7 @@ def test_a_watched_net_whose_norm_shrinks_is_forecast_and_the_forecast_comes_tru
             if step == 11:
                 text = [f for f in vitals.findings() if f.rule == "gate forecast"]
     assert text and "predicted to fall" in text[0].what and "σ, confidence 100 %" in text[0].what
-    density = [r.value for r in vitals.readings if (r.vital, r.site, r.metric) == ("gates", "2", "density@0.01")]
+    density = [r.value for r in vitals.measurements if (r.vital, r.site, r.metric) == ("gates", "2", "density@0.01")]
     assert density[-1] < density[11] - 0.05
     assert text[0].evidence[0].value == pytest.approx(norm.cdf(-0.2 / (0.9**11 / 2)), abs=0.03)
 

@@ -107,7 +107,7 @@ def test_a_function_gets_each_measured_step_with_its_loss(said):
     _, watching, losses = train(lambda step, numbers: got.append((step, numbers)), said=said)
     rows = [(step, numbers) for step, numbers in got if "netvitals/gates/density@0.01" in numbers]
     assert [step for step, _ in rows] == [0, 2, 4]
-    by_step = {(r.step, r.metric): r.value for r in watching.readings if r.site == "model" and r.vital == "gates"}
+    by_step = {(r.step, r.metric): r.value for r in watching.measurements if r.site == "model" and r.vital == "gates"}
     for step, numbers in rows:
         assert numbers["netvitals/gates/density@0.01"] == by_step[step, "density@0.01"]
         assert numbers.get("netvitals/loss") == (losses[step] if said else None)

@@ -36,7 +36,9 @@ def train(log, each=lambda step, loss: None, run=None):
             each(step, loss.item())
     assert any("dead" in f.what or "no gradient" in f.what for f in watching.findings())
     return {
-        r.step: r.value for r in watching.readings if (r.vital, r.site, r.metric) == ("gradients", "model", "grad_norm")
+        r.step: r.value
+        for r in watching.measurements
+        if (r.vital, r.site, r.metric) == ("gradients", "model", "grad_norm")
     }
 
 

@@ -15,7 +15,7 @@ def network():
 
 
 def numbers(watching, metric, site="model"):
-    return {r.step: r.value for r in watching.readings if r.metric == metric and r.site == site}
+    return {r.step: r.value for r in watching.measurements if r.metric == metric and r.site == site}
 
 
 def hooks(model):
@@ -88,7 +88,7 @@ def test_lightning_with_two_networks(tmp_path):
 
     callback = VitalsCallback(every=1, vitals=["gates"])
     fit(lightning_module(two=True), callback, tmp_path)
-    assert {r.site for r in callback.vitals.readings if r.vital == "gates"} == {"net.1", "head.0", "model"}
+    assert {r.site for r in callback.vitals.measurements if r.vital == "gates"} == {"net.1", "head.0", "model"}
 
 
 def test_lightning_interrupted_and_resumed(tmp_path):

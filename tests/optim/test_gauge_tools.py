@@ -164,7 +164,7 @@ def test_logit_drift_is_read_while_watching(make, low, high):
             loss.backward()
             opt.step()
             seen.step(loss)
-    drift = [r for r in seen.readings if r.metric == "orbit_moved" and "shift" in r.site and "bias" in r.site]
+    drift = [r for r in seen.measurements if r.metric == "orbit_moved" and "shift" in r.site and "bias" in r.site]
     assert len(drift) == 7 and low <= drift[-1].value <= high, drift[-1]
 
 

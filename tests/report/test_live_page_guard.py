@@ -145,8 +145,8 @@ def test_a_damaged_run_is_a_row_with_its_reason(runs):
     assert one.get("/api/head", params={"run": "a"}).status_code == 200
 
 
-def test_the_list_does_not_read_the_readings(tmp_path):
-    """200 runs of a million readings: the summaries are read, so it takes no longer than with few."""
+def test_the_list_does_not_read_the_measurements(tmp_path):
+    """200 runs of a million measurements: the summaries are read, so it takes no longer than with few."""
     import numpy as np
 
     from netvitals.runs.database import RunDatabase
@@ -167,5 +167,5 @@ def test_the_list_does_not_read_the_readings(tmp_path):
     begin = time.process_time()
     rows = one.get("/api/runs").json()["runs"]
     spent = time.process_time() - begin
-    assert len(rows) == 200 and all(r["readings"] == 1_000_000 for r in rows)
+    assert len(rows) == 200 and all(r["measurements"] == 1_000_000 for r in rows)
     assert spent < 1.0, f"{spent:.2f} s of CPU for 200 runs"

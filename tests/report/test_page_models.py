@@ -40,7 +40,7 @@ def test_a_template_knows_the_fields_of_its_model_and_nothing_else(template, fol
     assert known <= used, "fields that no page shows"
 
 
-def test_a_model_is_frozen_and_built_from_readings_alone():
+def test_a_model_is_frozen_and_built_from_measurements_alone():
     model = report_model([Measurement(i, "sparsity", "a", "hard", 0.95) for i in range(30)])
     head = model.head
     assert head["kind"] == "run" and [v["title"] for v in head["vitals"]] == ["Sparsity"] and head["loss"] is None

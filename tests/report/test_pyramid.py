@@ -6,7 +6,7 @@ import pytest
 from netvitals.report.live.pyramid import Pyramid
 
 
-def _readings(seed, pages):
+def _measurements(seed, pages):
     rng = np.random.default_rng(seed)
     if pages:  # every step has every series, in one order
         steps, series = np.repeat(np.arange(60), 5), np.tile(rng.permutation(5), 60)
@@ -21,8 +21,8 @@ def _readings(seed, pages):
 
 @pytest.mark.parametrize("pages", [False, True])
 @pytest.mark.parametrize("seed", range(8))
-def test_every_cell_is_what_its_readings_are(seed, pages):
-    steps, series, values = _readings(seed, pages)
+def test_every_cell_is_what_its_measurements_are(seed, pages):
+    steps, series, values = _measurements(seed, pages)
     pyramid = Pyramid(columns=8)
     for at in range(0, 300, 35):
         pyramid.add(steps[at : at + 35], series[at : at + 35], values[at : at + 35])

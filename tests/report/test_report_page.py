@@ -135,14 +135,16 @@ def test_a_finding_names_the_metric_that_shows_it(nasty_run):
 
 def test_metadata_and_skipped_places_are_told(run, page):
     assert "SGD" in page and run.meta["torch"] in page
-    assert "No place was reported as skipped" in page or "could not be looked at" in page
+    assert "No place was reported as skipped" in page or "could not be measured" in page
 
 
 def test_a_calm_run_says_so_and_lists_what_was_checked():
-    readings = [Measurement(i, "sparsity", "a", "hard", 0.4) for i in range(30)]
-    text = report.render(readings)
+    measurements = [Measurement(i, "sparsity", "a", "hard", 0.4) for i in range(30)]
+    text = report.render(measurements)
     assert "Nothing alarming" in text and "Is activation sparsity below the level at which runs lose?" in text
-    assert re.search(r"but only \d of \d+ questions could be asked", text), "silence for want of readings is not health"
+    assert re.search(r"but only \d of \d+ questions could be asked", text), (
+        "silence for want of measurements is not health"
+    )
 
 
 def test_a_checkup_is_a_page_too(tmp_path):
@@ -156,10 +158,10 @@ def test_a_checkup_is_a_page_too(tmp_path):
 
 
 def test_long_runs_are_thinned_and_say_so():
-    readings = [
+    measurements = [
         Measurement(i, "sparsity", f"layer{k}", "hard", 0.4 + 0.1 * (i % 2)) for i in range(2000) for k in range(3)
     ]
-    text = report.render(readings)
+    text = report.render(measurements)
     metric = next(m for m in metrics_of(text) if m["vital"] == "sparsity")
     assert 200 <= len(metric["steps"]) <= 300 and metric["steps"][0] == 7 and metric["steps"][-1] == 1999
     assert numbers_of(metric)[0] == pytest.approx(0.45, abs=0.02)
@@ -168,13 +170,13 @@ def test_long_runs_are_thinned_and_say_so():
 
 
 def test_big_models_stay_small_pages():
-    readings = [
+    measurements = [
         Measurement(i, "gates", f"layer{k}", f"m{j}", 0.5) for i in range(100) for k in range(200) for j in range(5)
     ]
-    assert len(report.render(readings)) < 4_000_000
+    assert len(report.render(measurements)) < 4_000_000
 
 
-def test_missing_readings_are_gaps_and_infinities_stay():
+def test_missing_measurements_are_gaps_and_infinities_stay():
     text = report.render(
         [
             Measurement(0, "v", "a", "m", 1.0),

@@ -44,7 +44,7 @@ def everything(path):
         run.steps,
         run.series,
         [(a, b, c, s.tolist(), v.tolist()) for a, b, c, s, v in run.by_series()],
-        (run.summary.last_step, run.summary.readings),
+        (run.summary.last_step, run.summary.measurements),
     )
 
 
@@ -141,7 +141,9 @@ def test_recover_writes_what_is_intact_and_nothing_else(whole, tmp_path):
         assert run.meta["recovered"] == str(found)
         assert bad.read_bytes() != path.read_bytes()
         rescued.append(len(rows) / len(frame))
-    assert len(rescued) >= 38 and np.mean(rescued) > 0.9, f"{np.mean(rescued):.3f} of the readings, {len(rescued)} runs"
+    assert len(rescued) >= 38 and np.mean(rescued) > 0.9, (
+        f"{np.mean(rescued):.3f} of the measurements, {len(rescued)} runs"
+    )
 
 
 @pytest.mark.parametrize("command", ["report", "export", "recover", "view"])
@@ -171,7 +173,7 @@ def test_a_damaged_run_is_not_continued(whole, tmp_path):
     with sqlite3.connect(tmp_path / "r" / "run.sqlite") as connection:
         connection.execute("UPDATE batch SET segment = 4 WHERE id = 2")
     connection.close()
-    with pytest.raises(RunDamaged, match="batch 2 of the readings is not what was written"):
+    with pytest.raises(RunDamaged, match="batch 2 of the measurements is not what was written"):
         RunWriter(tmp_path / "r", existing="resume")
 
 
@@ -222,4 +224,4 @@ def test_a_run_of_the_layout_without_checksums_is_still_read_and_exported(tmp_pa
     with sqlite3.connect(file) as connection:
         connection.execute("DELETE FROM reading")
     connection.close()
-    assert (open_run(file).summary.last_step, open_run(file).summary.readings) == (-1, 0)
+    assert (open_run(file).summary.last_step, open_run(file).summary.measurements) == (-1, 0)

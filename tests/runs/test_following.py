@@ -49,7 +49,7 @@ def test_a_run_that_was_resumed_earlier_is_told_from_its_beginning(tmp_path):
     assert dict(zip(steps.tolist(), values.tolist())) == {0: 1.0, 1: 2.0, 2: 52.0}
 
 
-def test_readings_between_two_steps(tmp_path):
+def test_measurements_between_two_steps(tmp_path):
     with RunWriter(tmp_path / "r") as writer:
         for start in (0, 10, 20):
             _write(writer, list(range(start, start + 10)))

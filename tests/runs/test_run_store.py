@@ -19,7 +19,7 @@ from netvitals.capture import ArrayMeasurement, Measurement, Site
 from netvitals.runs import Evidence, Finding, RunWriter, export, open_run
 
 
-def _readings(step: int) -> list[Measurement]:
+def _measurements(step: int) -> list[Measurement]:
     return [
         Measurement(step, "gates", f"layer{i}", metric, step + 0.1 * i)
         for i in range(3)
@@ -32,7 +32,8 @@ def run(tmp_path):
     with RunWriter(tmp_path / "first", meta={"model": "MLP", "seed": 3, "sites": [Site("layer0", "activation")]}) as w:
         for step in range(0, 50, 10):
             w.write(
-                _readings(step), [ArrayMeasurement(step, "gates", "layer0", "channels", np.full((2, 3), step, "f4"))]
+                _measurements(step),
+                [ArrayMeasurement(step, "gates", "layer0", "channels", np.full((2, 3), step, "f4"))],
             )
     return open_run(tmp_path / "first")
 
@@ -52,7 +53,7 @@ def test_who_judges_a_run_is_an_argument_and_no_matter_of_imports(tmp_path):
 def test_numbers_come_back_as_they_were_written(run):
     frame = run.frame()
     assert frame.columns == ["step", "vital", "site", "metric", "value"]
-    expected = [(r.step, r.vital, r.site, r.metric, r.value) for step in range(0, 50, 10) for r in _readings(step)]
+    expected = [(r.step, r.vital, r.site, r.metric, r.value) for step in range(0, 50, 10) for r in _measurements(step)]
     assert frame.rows() == expected
     assert run.steps == [0, 10, 20, 30, 40]
     assert run.status == "finished"
@@ -95,7 +96,7 @@ def test_numbers_that_are_not_finite_survive(tmp_path):
     assert math.isnan(back[0])
     assert back[1:] == values[1:]
     document = json.loads(export(open_run(tmp_path / "r"), "json").read_text())
-    assert document["readings"]["value"] == ["nan", "inf", "-inf", 1e-300]
+    assert document["measurements"]["value"] == ["nan", "inf", "-inf", 1e-300]
 
 
 def test_metadata_takes_anything_and_names_the_versions(run):
@@ -160,14 +161,14 @@ def test_a_reader_sees_a_run_grow(tmp_path):
         run = open_run(tmp_path / "r")
         assert run.status == "running" and run.frame().height == 0
         for step in range(5):
-            writer.write(_readings(step))
+            writer.write(_measurements(step))
             assert writer.flush()
             assert run.steps == list(range(step + 1))
 
 
-def test_readings_reach_the_disk_without_being_asked(tmp_path):
+def test_measurements_reach_the_disk_without_being_asked(tmp_path):
     with RunWriter(tmp_path / "r", flush_every=0.05) as writer:
-        writer.write(_readings(1))
+        writer.write(_measurements(1))
         deadline = time.monotonic() + 120
         while not open_run(tmp_path / "r").steps and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -211,7 +212,7 @@ def test_a_failing_disk_is_said_once_and_nothing_is_lost_when_it_recovers(tmp_pa
         warnings.simplefilter("always")
         writer._ledger.connection = Full()  # type: ignore[assignment]
         for step in range(5):
-            writer.write(_readings(step))
+            writer.write(_measurements(step))
             writer.flush(timeout=120)
         assert not writer.flush(timeout=120)
         assert Full.callers == {writer._thread.ident}  # training never waits for the disk
@@ -227,7 +228,7 @@ def test_a_full_buffer_drops_counts_and_says_so_instead_of_blocking(tmp_path):
     with warnings.catch_warnings(record=True) as sentence, writer._wake:  # the thread is held up
         warnings.simplefilter("always")
         for step in range(50):
-            writer.write(_readings(step))
+            writer.write(_measurements(step))
     assert ["dropped and counted" in str(w.message) for w in sentence] == [True]
     writer.close()
     run = open_run(tmp_path / "r")
@@ -237,12 +238,12 @@ def test_a_full_buffer_drops_counts_and_says_so_instead_of_blocking(tmp_path):
 
 def test_a_closed_writer_says_so_and_an_exception_is_noted(tmp_path):
     with contextlib.suppress(RuntimeError), RunWriter(tmp_path / "r") as writer:
-        writer.write(_readings(0))
+        writer.write(_measurements(0))
         raise RuntimeError("boom")
     assert open_run(tmp_path / "r").status == "stopped by RuntimeError"
     assert open_run(tmp_path / "r").steps == [0]
     with pytest.raises(ValueError, match="is closed"):
-        writer.write(_readings(1))
+        writer.write(_measurements(1))
     writer.close()
 
 
@@ -265,7 +266,7 @@ class Seen:
 
 
 def test_handing_over_leaves_the_database_to_the_other_thread(tmp_path):
-    batches = [_readings(step) * 40 for step in range(200)]  # 280 readings each
+    batches = [_measurements(step) * 40 for step in range(200)]  # 280 measurements each
     with RunWriter(tmp_path / "r") as writer:
         writer._ledger.connection = seen = Seen(writer._ledger.connection)  # type: ignore[assignment]
         for batch in batches:
@@ -273,7 +274,7 @@ def test_handing_over_leaves_the_database_to_the_other_thread(tmp_path):
         assert writer.flush(timeout=120)
         assert set(seen.callers) == {writer._thread.ident}
     assert open_run(tmp_path / "r").frame().height == 200 * 280
-    assert writer.path.stat().st_size < 30 * 200 * 280, "more than 30 bytes a reading"
+    assert writer.path.stat().st_size < 30 * 200 * 280, "more than 30 bytes a measurement"
 
 
 @pytest.mark.parametrize("to", ["parquet", "csv", "json"])
@@ -281,7 +282,7 @@ def test_an_export_holds_every_number(run, tmp_path, to):
     path = export(run, to, tmp_path / "out" / f"x.{to}")
     if to == "json":
         document = json.loads(path.read_text())
-        frame = pl.DataFrame(document["readings"])
+        frame = pl.DataFrame(document["measurements"])
         assert document["meta"]["model"] == "MLP" and len(document["arrays"]) == 5
     else:
         frame = pl.read_parquet(path) if to == "parquet" else pl.read_csv(path).fill_null("")

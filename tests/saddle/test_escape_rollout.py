@@ -236,13 +236,13 @@ def test_the_model_is_left_as_it_was():
     assert all(p.grad is None for p in net.parameters())
 
 
-def test_a_checkup_shows_the_date_as_a_line_readings_and_a_finding():
+def test_a_checkup_shows_the_date_as_a_line_measurements_and_a_finding():
     net = tiny(Gated(), 0.04)
     look = lambda **more: nv.checkup(net, "mse", SQUARE, vitals=["gates"], curvature=False, **more)
     found = look(optimizer=torch.optim.SGD(net.parameters(), lr=0.1))
     told = escape_rollout(net, "mse", SQUARE, optimizer=0.1, mode="train")
     assert found.plateau == told and f"plateau: {told}" in str(found)
-    values = {r.metric: r.value for r in found.readings if r.vital == "plateau"}
+    values = {r.metric: r.value for r in found.measurements if r.vital == "plateau"}
     assert (values["escape"], values["low"], values["high"]) == (told.step, told.low, told.high)
     (one,) = [f for f in found.findings if f.rule == "plateau ahead"]
     assert f"near step {told.step:.0f}, between {told.low:.0f} and {told.high:.0f}" in one.what and "3 small" in one.why

@@ -72,7 +72,7 @@ def test_vital_writes_the_gap_and_finds_its_pairs():
     seen = chart(net, torch.zeros(3, net[0].in_features, dtype=net[0].weight.dtype))
     view = ParameterView(after, before, grads, before, dict(net.named_modules()), anatomy=seen)
     StepAccounting().parameters(recorder, view)
-    rows = {(r.site, r.metric): r.value for r in recorder.readings()[0]}
+    rows = {(r.site, r.metric): r.value for r in recorder.measurements()[0]}
     assert {s for s, _ in rows} == {"0 → 2", "2 → 4"}
     assert rows["0 → 2", "change"] == pytest.approx(rows["0 → 2", "predicted"] + rows["0 → 2", "gap"])
 

@@ -43,7 +43,7 @@ def test_a_model_that_takes_the_dict_itself():
     plain = nv.checkup(model.net, "ce", (x, y), curvature=False)
     whole = nv.checkup(model, "ce", {"x": x, "labels": y}, curvature=False)
     assert whole.loss == plain.loss
-    assert {r.site for r in whole.readings if r.vital == "gates"} == {"net.1", "model"}
+    assert {r.site for r in whole.measurements if r.vital == "gates"} == {"net.1", "model"}
     assert nv.checkup(model, "ce", ({"x": x}, y), curvature=False).loss == plain.loss
 
 
@@ -66,7 +66,7 @@ def test_a_batch_of_the_users_own_kind():
     )
     by_forward = nv.checkup(net, None, batch, forward=lambda m, b: F.cross_entropy(m(b.nodes), b.label))
     assert plain.loss == by_loss_fn.loss == by_forward.loss
-    numbers = lambda found: {(r.site, r.metric): r.value for r in found.readings if r.vital == "gradients"}
+    numbers = lambda found: {(r.site, r.metric): r.value for r in found.measurements if r.vital == "gradients"}
     assert numbers(plain) == numbers(by_loss_fn) and numbers(plain).items() <= numbers(by_forward).items()
     assert "left out" in by_forward.curvature_note
     with pytest.raises(ValueError, match="leave singular or forward out"):
@@ -85,8 +85,8 @@ def test_a_torchscript_part_is_skipped():
             optimizer.step()
             optimizer.zero_grad()
     assert "TorchScript" in watching.skipped["1"]
-    assert len([r for r in watching.readings if (r.vital, r.site, r.metric) == ("gates", "3", "density@0.01")]) == 4
-    assert "1.0.weight" in {r.site for r in watching.readings if r.metric == "update_ratio"}
+    assert len([r for r in watching.measurements if (r.vital, r.site, r.metric) == ("gates", "3", "density@0.01")]) == 4
+    assert "1.0.weight" in {r.site for r in watching.measurements if r.metric == "update_ratio"}
     assert "TorchScript" in nv.checkup(model, "ce", (x, y), curvature=False).skipped["1"]
 
 

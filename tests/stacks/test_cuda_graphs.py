@@ -22,12 +22,12 @@ def test_nothing_is_done_while_a_step_is_captured_and_calls_of_step_count_afterw
         vitals._hooks.on_cuda = True
         model(x).square().mean().backward()  # captured
         optimizer.step()
-        assert not copied and not vitals.readings
+        assert not copied and not vitals.measurements
         assert "CUDA graph" in vitals.skipped["model"] and "probe=" in vitals.skipped["model"]
         monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
         for replay in range(3):  # the graph moves the parameters without the optimizer
             vitals.step(1.0 + replay)
-        losses = {r.step: r.value for r in vitals.readings if r.vital == "loss"}
+        losses = {r.step: r.value for r in vitals.measurements if r.vital == "loss"}
     assert losses == {0: 1.0, 1: 2.0, 2: 3.0}
 
 
@@ -47,5 +47,5 @@ def test_a_fixed_batch_is_looked_at_beside_a_captured_step(monkeypatch):
         captured[0] = False
         for _ in range(3):
             vitals.step(1.0)
-        steps = {r.step for r in vitals.readings if r.vital == "gates"}
+        steps = {r.step for r in vitals.measurements if r.vital == "gates"}
     assert steps >= {0, 1, 2}, steps

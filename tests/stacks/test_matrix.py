@@ -41,9 +41,9 @@ NEEDS = {"Lightning": "lightning", "Fabric": "lightning", "accelerate": "acceler
 
 
 def holds(row):
-    _, same, steps, readings, gradient, update, hooks, runs = row
+    _, same, steps, measurements, gradient, update, hooks, runs = row
     assert (same, gradient, update, hooks, runs) == ("yes", "yes", "yes", "0", "1"), row
-    assert int(readings) >= 4 * int(steps), row
+    assert int(measurements) >= 4 * int(steps), row
 
 
 @pytest.mark.parametrize("name", LOOPS)

@@ -59,11 +59,11 @@ def test_the_lengths_are_those_of_single_micro_batches_by_hand():
     for metric, values in zip(("grad_norm", "output_scale", "loss"), zip(*expected)):
         assert arrays[metric].shape == (1, 3)
         assert arrays[metric][0] == pytest.approx(values, rel=1e-6), metric
-    readings = {r.metric: r.value for r in vitals.readings if r.vital == "ranks"}
+    measurements = {r.metric: r.value for r in vitals.measurements if r.vital == "ranks"}
     norms = np.array([norm for norm, *_ in expected])
-    assert readings["grad_over_median"] == pytest.approx(norms.max() / np.median(norms), rel=1e-6)
-    assert readings["grad_spread"] == pytest.approx(norms.std() / norms.mean(), rel=1e-5)
-    assert (readings["grad_rank"], readings["grad_micro_batch"]) == (0, norms.argmax())
+    assert measurements["grad_over_median"] == pytest.approx(norms.max() / np.median(norms), rel=1e-6)
+    assert measurements["grad_spread"] == pytest.approx(norms.std() / norms.mean(), rel=1e-5)
+    assert (measurements["grad_rank"], measurements["grad_micro_batch"]) == (0, norms.argmax())
 
 
 class Turns(nn.Module):
@@ -132,7 +132,7 @@ def written(table):
     recorder = Recorder(0)
     recorder.vital = "ranks"
     RanksVital().write(recorder, np.array(table))
-    return {r.metric: r.value for r in recorder.readings()[0]}
+    return {r.metric: r.value for r in recorder.measurements()[0]}
 
 
 def test_the_rank_and_the_micro_batch_are_those_of_the_largest():
@@ -155,12 +155,12 @@ def test_facts_of_ranks_with_more_and_fewer_micro_batches_stand_at_their_rank():
         2: arrivals.facts([torch.tensor([4.0, torch.nan]), torch.tensor([5.0])], []),
     }
     arrivals.write(recorder, facts)
-    readings, arrays = recorder.readings()
+    measurements, arrays = recorder.measurements()
     found = {a.metric: a.value.tolist() for a in arrays}
     assert found["grad_norm"][2] == [4.0, np.inf] and found["grad_norm"][0][0] == 1.0
     assert np.isnan(found["grad_norm"][0][1]) and np.isnan(found["grad_norm"][1]).all()
     assert found["output_scale"][2][0] == 5.0 and "loss" not in found  # one loss alone is not compared
-    assert {r.metric: r.value for r in readings}["grad_rank"] == 2
+    assert {r.metric: r.value for r in measurements}["grad_rank"] == 2
 
 
 @pytest.mark.parametrize("rows", [[[np.nan, 1.0]], [[np.nan]]])

@@ -17,7 +17,7 @@ def net(seed=0):
 
 
 def series(watching, metric, vital="gradients", site="model"):
-    return {r.step: r.value for r in watching.readings if (r.vital, r.site, r.metric) == (vital, site, metric)}
+    return {r.step: r.value for r in watching.measurements if (r.vital, r.site, r.metric) == (vital, site, metric)}
 
 
 def accumulate(model, optimizer, micro, steps, say, zero_to_none=True):
@@ -72,7 +72,7 @@ def test_gradients_updates_and_loss_are_those_of_the_optimizer(micro, every, whe
     for step in norms:
         assert norms[step] == pytest.approx(truth[step][0], rel=1e-5)
         assert ratios[step] == pytest.approx(truth[step][1], rel=1e-4)
-    gates = sorted({r.step for r in watching.readings if r.vital == "gates"})
+    gates = sorted({r.step for r in watching.measurements if r.vital == "gates"})
     assert gates == list(range(0, 6, every))
     losses = series(watching, "loss", "loss")
     assert len(losses) == (0 if where == "never" else 6)
@@ -123,7 +123,7 @@ def test_a_closure_is_one_step():
             watching.step(optimizer.step(closure))
     assert calls > 3 and sorted(series(watching, "loss", "loss")) == [0, 1, 2]
     assert sorted(series(watching, "update_ratio")) == [0, 2] and min(series(watching, "update_ratio").values()) > 0
-    assert sorted({r.step for r in watching.readings if r.vital == "gates"}) == [0, 1, 2]
+    assert sorted({r.step for r in watching.measurements if r.vital == "gates"}) == [0, 1, 2]
 
 
 def test_steps_that_a_grad_scaler_leaves_out_are_noted():
@@ -156,8 +156,8 @@ def test_two_optimizers_make_one_step(said):
                 optimizer.zero_grad()
             if said:
                 watching.step(loss)
-    assert sorted({r.step for r in watching.readings if r.vital == "gates"}) == [0, 1, 2, 3]
-    assert {r.site for r in watching.readings if r.metric == "update_ratio"} == {
+    assert sorted({r.step for r in watching.measurements if r.vital == "gates"}) == [0, 1, 2, 3]
+    assert {r.site for r in watching.measurements if r.metric == "update_ratio"} == {
         "model",
         "0.weight",
         "0.bias",
@@ -176,7 +176,7 @@ def test_an_optimizer_that_steps_more_often_sets_the_pace():
                 seldom.step()
             often.step()
             model.zero_grad()
-    assert watching._step == 9 and len({r.step for r in watching.readings if r.vital == "gates"}) >= 8
+    assert watching._step == 9 and len({r.step for r in watching.measurements if r.vital == "gates"}) >= 8
 
 
 def test_an_optimizer_of_another_model_is_ignored_with_a_note():
@@ -222,7 +222,7 @@ def test_a_loop_that_moves_parameters_by_hand_counts_calls():
                     p -= 0.1 * p.grad
                     p.grad = None
             watching.step(1.0)
-    assert sorted({r.step for r in watching.readings if r.vital == "gates"}) == [0, 2, 4]
+    assert sorted({r.step for r in watching.measurements if r.vital == "gates"}) == [0, 2, 4]
 
 
 def test_wrappers_are_taken_off():

@@ -117,7 +117,7 @@ def test_a_recorder_says_what_stays_that_of_the_first_rank():
         recorder.same = False
         recorder.leave_device()
     first.take(first.message(0) + second.message(1))
-    assert {r.site: r.value for r in first.readings()[0]} == {"a": 2.0, "b": 1.0, "c": 1.0}
+    assert {r.site: r.value for r in first.measurements()[0]} == {"a": 2.0, "b": 1.0, "c": 1.0}
     assert list(first.skipped) == ["heat (other ranks)"]
 
 
@@ -127,7 +127,7 @@ def test_without_the_other_ranks_a_piece_is_no_number():
     recorder.write("x", ("mean",), torch.ones(1), ReduceOverRanks(("mean",)))
     recorder.leave_device()
     recorder.take(None)
-    assert [r.site for r in recorder.readings()[0]] == ["x"]
+    assert [r.site for r in recorder.measurements()[0]] == ["x"]
 
 
 def test_an_array_that_two_vital_signs_ask_for_goes_once():

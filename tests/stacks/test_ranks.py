@@ -179,7 +179,7 @@ def test_the_loss_is_the_mean_over_ranks_or_it_is_said_whose_it_is(other, status
     steps.loss(0, 1.0)
     steps.loss(1, 2.0)
     steps.close(status)
-    assert [r.value for r in noted.readings()] == expected
+    assert [r.value for r in noted.measurements()] == expected
     assert ("loss of other ranks" in steps.notes) is (expected == [1.0, 2.0])
 
 

@@ -59,5 +59,5 @@ def test_the_first_rank_receives_what_a_tree_hands_it(scale, world):
 def test_a_run_grows_by_a_fixed_number_of_bytes_a_reading(scale, tmp_path):
     small = scale.synthetic(tmp_path / "small", layers=50, looks=20)
     large = scale.synthetic(tmp_path / "large", layers=200, looks=60)
-    assert large["readings"] == 60 * (200 * 10 + 50) and small["readings"] == 20 * (50 * 10 + 50)
+    assert large["measurements"] == 60 * (200 * 10 + 50) and small["measurements"] == 20 * (50 * 10 + 50)
     assert large["bytes"] < 26 and large["bytes"] < 1.2 * small["bytes"]

@@ -46,10 +46,12 @@ def test_an_encoder_and_a_decoder():
         train(lambda x: F.mse_loss(two(one(x)), x), [*one.parameters(), *two.parameters()], micro=2)
         with pytest.raises(ValueError, match="already watched"):
             nv.watch(two)
-    gates = {r.site for r in watching.readings if r.vital == "gates"}
+    gates = {r.site for r in watching.measurements if r.vital == "gates"}
     assert {"encoder.1", "decoder.1"} <= gates
-    assert sorted({r.step for r in watching.readings if r.site == "decoder.1"}) == [0, 1, 2]
-    assert {"encoder.0.weight", "decoder.2.bias"} <= {r.site for r in watching.readings if r.metric == "update_ratio"}
+    assert sorted({r.step for r in watching.measurements if r.site == "decoder.1"}) == [0, 1, 2]
+    assert {"encoder.0.weight", "decoder.2.bias"} <= {
+        r.site for r in watching.measurements if r.metric == "update_ratio"
+    }
     assert watching.activations == {"encoder.1": "gelu", "decoder.1": "relu"}
     assert {s.name for s in watching.sites} >= {"encoder.0", "encoder.output", "decoder.2"}
     nv.watch([one, two]).close()
@@ -59,7 +61,7 @@ def test_a_list_names_parts_by_their_place():
     one, two = encoder(), decoder()
     with nv.watch([one, two], every=1, vitals=["gates"]) as watching:
         train(lambda x: F.mse_loss(two(one(x)), x), [*one.parameters(), *two.parameters()])
-    assert {r.site for r in watching.readings if r.vital == "gates"} == {"0.1", "1.1", "model"}
+    assert {r.site for r in watching.measurements if r.vital == "gates"} == {"0.1", "1.1", "model"}
 
 
 def test_parts_read_as_they_would_alone():
@@ -72,8 +74,8 @@ def test_parts_read_as_they_would_alone():
         alone(x).sum()
         together.step()
         single.step()
-    numbers = {(r.site, r.metric): r.value for r in together.readings}
-    by_site = [r for r in single.readings if r.site != "model"]
+    numbers = {(r.site, r.metric): r.value for r in together.measurements}
+    by_site = [r for r in single.measurements if r.site != "model"]
     assert by_site and all(numbers[f"encoder.{r.site}", r.metric] == r.value for r in by_site)
 
 
@@ -81,7 +83,7 @@ def test_a_model_without_a_forward():
     model = Pair()
     with nv.watch(model, every=1, vitals=["gates"]) as watching:
         train(model.loss, model.parameters())
-    assert {r.site for r in watching.readings if r.vital == "gates"} == {"encoder.1", "decoder.1", "model"}
+    assert {r.site for r in watching.measurements if r.vital == "gates"} == {"encoder.1", "decoder.1", "model"}
     assert "one by one" in watching.skipped["anatomy"]
 
 
@@ -97,9 +99,9 @@ def test_a_part_outside_the_forward_of_its_model_is_seen_too():
     model = WithHead()
     with nv.watch(model, every=1, vitals=["gates"]) as watching:
         train(lambda x: model.head(model(x)).square().mean(), model.parameters())
-    sites = {r.site for r in watching.readings if r.vital == "gates"}
+    sites = {r.site for r in watching.measurements if r.vital == "gates"}
     assert sites == {"body.1", "head.1", "model"}
-    assert len({r.step for r in watching.readings if r.site == "head.1"}) == 3
+    assert len({r.step for r in watching.measurements if r.site == "head.1"}) == 3
 
 
 def test_a_checkpointed_part_is_no_root():
@@ -114,8 +116,8 @@ def test_a_checkpointed_part_is_no_root():
     model = Saves()
     with nv.watch(model, every=1, vitals=["gates"]) as watching:
         train(lambda x: F.mse_loss(model(x), x), model.parameters())
-    assert sorted((r.step, r.site) for r in watching.readings if r.metric == "density") == sorted(
-        {(r.step, r.site) for r in watching.readings if r.metric == "density"}
+    assert sorted((r.step, r.site) for r in watching.measurements if r.metric == "density") == sorted(
+        {(r.step, r.site) for r in watching.measurements if r.metric == "density"}
     )
     assert watching._observer._parts == {}
 

@@ -178,7 +178,7 @@ def norms_of_ranks(world):
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
-    """The readings of one process on the same batches, and the lengths as computed by hand."""
+    """The measurements of one process on the same batches, and the lengths as computed by hand."""
     path = tmp_path_factory.mktemp("alone") / "run"
     train(model(), slice(None), lambda m, o: nv.watch(m, o, every=1, run=path))
     net = model()
@@ -217,14 +217,14 @@ def test_one_run_equal_to_that_of_one_process(kind, world, alone, programs, tmp_
     spawn(programs, tmp_path, kind, world)
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith("run")] == ["run"]
     found, skipped = numbers(tmp_path / "run"), torch.load(tmp_path / "skipped0.pt")
-    readings, by_hand = alone
+    measurements, by_hand = alone
     for step, (loss, gradient, ratio) in enumerate(by_hand):
         assert found[step, "loss", "model", "loss"] == pytest.approx(loss, rel=1e-6)
         if step % 2 == 0:
             assert found[step, "gradients", "model", "grad_norm"] == pytest.approx(gradient, rel=1e-6)
             assert found[step, "gradients", "model", "update_ratio"] == pytest.approx(ratio, rel=1e-6)
     assert "activations" not in skipped
-    for key, value in readings.items():
+    for key, value in measurements.items():
         _, vital, site, metric = key
         if vital in ALONE and any(name.startswith(vital) for name in skipped):
             continue
@@ -243,7 +243,7 @@ def test_one_run_equal_to_that_of_one_process(kind, world, alone, programs, tmp_
         (norms,) = [a.value for a in arrays if (a.step, a.metric) == (0, "grad_norm")]
         assert norms[:, 0] == pytest.approx(norms_of_ranks(world), rel=1e-5)
     if kind in ("fsdp2", "hsdp") or "ddp" in kind:
-        missing = {(vital, metric) for _, vital, _, metric in readings.keys() - found.keys()}
+        missing = {(vital, metric) for _, vital, _, metric in measurements.keys() - found.keys()}
         missing = {(vital, metric) for vital, metric in missing if f"{vital}: parameters" not in skipped}
         assert missing <= OWN | PIECES, missing
 

@@ -100,7 +100,7 @@ def test_every_number_equals_that_of_the_whole_map(way, rows):
         "first_token": exact["first_token"].mean(),
         "sink_heads": (exact["first_token"] > 0.3).double().mean(),
     }.items():
-        read = [r.value for r in watching.readings if (r.site, r.metric) == (site, metric)]
+        read = [r.value for r in watching.measurements if (r.site, r.metric) == (site, metric)]
         assert read == pytest.approx([float(value)] * 3, rel=1e-4), metric
 
 
@@ -119,7 +119,7 @@ def test_the_attention_module_of_torch(need_weights):
     watching = watch(model, x, ["attention"])
     q, k, v = F.linear(x, model.attention.in_proj_weight, model.attention.in_proj_bias).chunk(3, -1)
     exact = twin(*(t.view(3, 5, 2, 8).transpose(1, 2) for t in (q, k, v)), causal=False)
-    read = {r.metric: r.value for r in watching.readings if r.site == "model"}
+    read = {r.metric: r.value for r in watching.measurements if r.site == "model"}
     assert read["max_logit"] == pytest.approx(float(exact["max_logit"].max()), rel=1e-4)
     assert read["entropy"] == pytest.approx(float(exact["entropy"].mean()), rel=1e-4)
     assert read["first_token"] == pytest.approx(float(exact["first_token"].mean()), rel=1e-4)
@@ -214,7 +214,7 @@ def test_the_load_of_experts_equals_its_definition(stacked, scores):
         "margin": float((ordered[:, 1] - ordered[:, 2]).mean()),
     }
     for metric, value in exact.items():
-        read = [r.value for r in watching.readings if (r.site, r.metric) == (site, metric)]
+        read = [r.value for r in watching.measurements if (r.site, r.metric) == (site, metric)]
         assert read == pytest.approx([value] * 3, rel=1e-4), metric
     (array,) = [a.value for a in watching.arrays if (a.site, a.metric) == (site, "share")]
     assert array == pytest.approx(share.numpy(), rel=1e-5)
@@ -245,7 +245,7 @@ def test_the_model_has_the_dead_of_all_routers_and_the_hottest_expert():
         model[0].router.bias[:3] -= 100.0
         model[2].router.bias[:4] -= 100.0
     watching = watch(model, torch.randn(50, 8), [ExpertsVital()], steps=1)
-    read = {(r.site, r.metric): r.value for r in watching.readings}
+    read = {(r.site, r.metric): r.value for r in watching.measurements}
     sites = [s.name for s in watching.sites if s.kind == "router"]
     assert len(sites) == 2 and [read[site, "dead"] for site in sites] == [3, 4]
     assert read["model", "dead"] == 7

@@ -81,15 +81,15 @@ def probe():
 def test_training_is_the_same_bit_for_bit():
     plain, draw, _ = train(None, None)
     watched, other, seen = train([Curvature(min_steps=2, share=1e9)], probe())
-    assert {r.step for r in seen.readings if r.vital == "curvature"} == {0, 2, 4, 6}
+    assert {r.step for r in seen.measurements if r.vital == "curvature"} == {0, 2, 4, 6}
     assert all(torch.equal(a, b) for a, b in zip(plain, watched)) and torch.equal(draw, other)
 
 
-def test_readings_are_those_of_interlayer_at_every_node_and_pair():
+def test_measurements_are_those_of_interlayer_at_every_node_and_pair():
     vital = Curvature(min_steps=1, share=1e9, mode="eval", probes=9, nodes=["0", "4", "5"], sharpness=False)
     _, _, seen = train([vital], probe(), steps=1)
     (_, found) = vital.history[0]
-    read = {(r.site, r.metric): r.value for r in seen.readings if r.vital == "curvature"}
+    read = {(r.site, r.metric): r.value for r in seen.measurements if r.vital == "curvature"}
     assert read.pop(("model", "cost")) == pytest.approx(found.cost)
     n = len(found.nodes)
     assert n == 3 and len(read) == 6 * n + 6 * n * (n - 1) // 2
@@ -109,7 +109,7 @@ def test_a_checkup_measures_it_once():
     net, (x, y) = net_of(), batch()
     found = nv.checkup(net, F.cross_entropy, (x, y), vitals=["curvature"])
     assert found.curvature is not None and "vital sign" in found.curvature_note
-    series = [(r.site, r.metric) for r in found.readings if r.vital == "curvature"]
+    series = [(r.site, r.metric) for r in found.measurements if r.vital == "curvature"]
     assert len(series) == len(set(series)) > 0
 
 
@@ -144,7 +144,7 @@ def test_sharpness_and_traces_are_those_of_the_parameters_hessian():
         watching.step(loss)
     with curvature.operators(net, F.cross_entropy, (x, y)) as of:
         h, sizes = of.whole().dense(), [p.numel() for p in net.parameters()]
-    read = {(r.site, r.metric): r.value for r in watching.readings if r.vital == "curvature"}
+    read = {(r.site, r.metric): r.value for r in watching.measurements if r.vital == "curvature"}
     top = float(torch.linalg.eigvalsh(h)[-1])
     assert read["model", "sharpness"] == pytest.approx(top, rel=0.03)
     assert read["model", "sharpness_edge"] == pytest.approx(read["model", "sharpness"] / 20)

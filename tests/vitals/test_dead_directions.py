@@ -32,7 +32,7 @@ def train(model, x, y, vitals, *, steps=4, every=1, lr=1e-3, change=None):
 
 
 def values(seen, metric, site=None):
-    return [r.value for r in seen.readings if r.metric == metric and (site is None or r.site == site)]
+    return [r.value for r in seen.measurements if r.metric == metric and (site is None or r.site == site)]
 
 
 def test_stream_floor_reads_the_smallest_singular_value():
@@ -40,7 +40,7 @@ def test_stream_floor_reads_the_smallest_singular_value():
     x, y = torch.randint(0, 256, (2, 8, 32), generator=torch.Generator().manual_seed(0))
     exact = sigma_stream(model, x, rows=10**6)
     seen = train(model, x, y, [StreamFloor()], steps=2)
-    sites = sorted({r.site for r in seen.readings if r.vital == "stream_floor"})
+    sites = sorted({r.site for r in seen.measurements if r.vital == "stream_floor"})
     assert sites == ["blocks.0", "blocks.1", "blocks.2"]  # and not the rotations inside
     first = [values(seen, "sigma_r", s)[0] for s in sites]
     assert first == pytest.approx(exact.sigma[1:], rel=1e-3)
@@ -63,7 +63,7 @@ def test_kfac_floor_is_the_empirical_factor():
 def test_a_layer_with_too_few_rows_is_left_out():
     model = nn.Sequential(nn.Linear(4, 50), nn.ReLU(), nn.Linear(50, 3))
     seen = train(model, torch.randn(10, 4), torch.randint(0, 3, (10,)), [KFACFloor(min_steps=1)], steps=1)
-    assert {r.site for r in seen.readings if r.vital == "kfac_floor"} == {"2"}
+    assert {r.site for r in seen.measurements if r.vital == "kfac_floor"} == {"2"}
 
 
 def test_watching_changes_nothing():
@@ -123,7 +123,7 @@ def test_task_expansion_is_flagged_at_the_head(seed):
     assert {e.step for e in found[0].evidence if e.site == "2"} == {150}
 
 
-def readings(vital, site, metric, series):
+def measurements(vital, site, metric, series):
     return [Measurement(10 * i, vital, site, metric, float(v)) for i, v in enumerate(series)]
 
 
@@ -131,14 +131,14 @@ def rules(found):
     return {f.rule: f for f in found}
 
 
-def test_findings_from_made_up_readings():
+def test_findings_from_made_up_measurements():
     found = rules(
         diagnose(
             [
-                *readings("stream_floor", "blocks.3", "ratio", [0.9, 0.4, 1e-4]),
-                *readings("kfac_floor", "head", "lambda_min", np.geomspace(1, 1e-4, 12)),
-                *readings("kfac_floor", "fc", "lambda_min", np.geomspace(1e-4, 1, 12)),
-                *readings("gauge_charges", "logit shift", "orbit_moved", [0, 0.2, 0.37]),
+                *measurements("stream_floor", "blocks.3", "ratio", [0.9, 0.4, 1e-4]),
+                *measurements("kfac_floor", "head", "lambda_min", np.geomspace(1, 1e-4, 12)),
+                *measurements("kfac_floor", "fc", "lambda_min", np.geomspace(1e-4, 1, 12)),
+                *measurements("gauge_charges", "logit shift", "orbit_moved", [0, 0.2, 0.37]),
             ]
         )
     )
@@ -146,21 +146,21 @@ def test_findings_from_made_up_readings():
     assert "0.37" in found["gauge drift"].what
     both = [
         f
-        for f in diagnose(readings("kfac_floor", "head", "lambda_min", np.geomspace(1, 1e-4, 12)))
+        for f in diagnose(measurements("kfac_floor", "head", "lambda_min", np.geomspace(1, 1e-4, 12)))
         if f.rule == "phase"
     ]
     assert "compress" in both[0].what
 
 
-def test_healthy_readings_give_no_finding():
+def test_healthy_measurements_give_no_finding():
     found = rules(
         diagnose(
             [
-                *readings("stream_floor", "blocks.3", "ratio", [0.9, 0.8, 1.1]),
-                *readings("kfac_floor", "head", "lambda_min", [1, 1.2, 0.9, 1, 1.1, 1.0, 0.95]),
-                *readings("kfac_floor", "head", "condition", [10, 12, 9, 11, 10, 13]),
-                *readings("orders", "model", "order", [1, 1, 1, 1]),
-                *readings("gauge_charges", "logit shift", "orbit_moved", [0, 1e-6, 1e-6]),
+                *measurements("stream_floor", "blocks.3", "ratio", [0.9, 0.8, 1.1]),
+                *measurements("kfac_floor", "head", "lambda_min", [1, 1.2, 0.9, 1, 1.1, 1.0, 0.95]),
+                *measurements("kfac_floor", "head", "condition", [10, 12, 9, 11, 10, 13]),
+                *measurements("orders", "model", "order", [1, 1, 1, 1]),
+                *measurements("gauge_charges", "logit shift", "orbit_moved", [0, 1e-6, 1e-6]),
             ]
         )
     )

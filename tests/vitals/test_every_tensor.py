@@ -1,4 +1,4 @@
-"""Every parameter with two or more dimensions is looked at and judged, whatever its name; experts one by one."""
+"""Every parameter with two or more dimensions is measured and judged, whatever its name; experts one by one."""
 
 import math
 
@@ -39,7 +39,7 @@ def test_stacked_experts_are_read_one_by_one_and_counted_once():
     torch.manual_seed(0)
     model = Stacked()
     watching = train(model, [Gradients()], torch.randn(20, 5), steps=1, lr=0.0)
-    read = {(r.site, r.metric): r.value for r in watching.readings if r.vital == "gradients"}
+    read = {(r.site, r.metric): r.value for r in watching.measurements if r.vital == "gradients"}
     for i in range(4):
         assert read[f"experts[{i}]", "weight_norm"] == pytest.approx(float(model.experts[i].norm().detach()), rel=1e-5)
         assert read[f"experts[{i}]", "grad_norm"] == pytest.approx(float(model.experts.grad[i].norm()), rel=1e-5)
@@ -53,7 +53,7 @@ def test_a_convolution_is_no_stack():
     watching = train(
         nn.Sequential(nn.Conv1d(3, 4, 3), nn.Flatten(), nn.Linear(12, 2)), [Gradients()], torch.randn(4, 3, 5)
     )
-    assert not [r.site for r in watching.readings if "[" in r.site]
+    assert not [r.site for r in watching.measurements if "[" in r.site]
 
 
 def test_weights_without_a_usual_name_are_judged():
@@ -74,7 +74,7 @@ def test_weights_without_a_usual_name_are_judged():
 
 def test_the_drift_of_a_single_number_is_not_told_in_spreads_that_it_does_not_have():
     watching = train(Stacked(), [Drift(min_steps=1)], torch.randn(20, 5), steps=2)
-    read = {r.site: r.value for r in watching.readings if r.metric == "drift_z"}
+    read = {r.site: r.value for r in watching.measurements if r.metric == "drift_z"}
     assert math.isnan(read["temperature"])
     assert all(abs(v) < 100 for site, v in read.items() if site != "temperature")
     assert math.isfinite(read["model/weight"])
@@ -101,7 +101,7 @@ def test_position_and_sample_of_a_spike_are_not_exchanged(batch_first):
     x[5, 2, 3] = 500.0
     model = Planted(nn.GRU(6, 6, batch_first=batch_first))
     watching = train(model, [Spikes()], x if batch_first else x.transpose(0, 1).contiguous(), steps=1, lr=0.0)
-    read = {(r.site, r.metric): r.value for r in watching.readings}
+    read = {(r.site, r.metric): r.value for r in watching.measurements}
     assert [read["act", m] for m in ("sample", "token", "channel")] == [5, 2, 3]
 
 
@@ -109,5 +109,5 @@ def test_a_spike_in_plain_rows_has_its_sample():
     x = torch.rand(64, 6)
     x[45, 1] = 500.0
     watching = train(Planted(), [Spikes()], x, steps=1, lr=0.0)
-    read = {(r.site, r.metric): r.value for r in watching.readings}
+    read = {(r.site, r.metric): r.value for r in watching.measurements}
     assert [read["act", m] for m in ("sample", "channel")] == [45, 1]

@@ -73,7 +73,7 @@ def test_pairs_are_found_and_their_imbalance_read(made, net, x, pairs):
     found = chain_imbalance(net, x)
     assert [(p.first, p.second) for p in found.pairs] == pairs
     seen = observe(net, None, x, vitals=[Imbalance()], mode="train")
-    read = {(r.site, r.metric): r.value for r in seen.readings}
+    read = {(r.site, r.metric): r.value for r in seen.measurements}
     modules = dict(net.named_modules())
     for pair in found.pairs:
         first, second = modules[pair.first], modules[pair.second]
@@ -148,7 +148,7 @@ def test_rank_of_weights_and_of_the_features_before_the_head(made):
     net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 12), nn.ReLU(), nn.Linear(12, 3))
     x = torch.randn(30, 1, 4, 4)
     seen = observe(net, None, x, vitals=[Rank()], mode="train")
-    read = {(r.site, r.metric): r.value for r in seen.readings}
+    read = {(r.site, r.metric): r.value for r in seen.measurements}
     features = net[:5](x).detach()
     for i, definition in enumerate(DEFINITIONS):
         assert read["features", definition] == pytest.approx(ranks(features, centred=True)[i], rel=1e-4)

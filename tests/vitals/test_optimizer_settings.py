@@ -46,7 +46,7 @@ def trained(kind=torch.optim.SGD, scheduler=None, steps=TOTAL, every=5, groups=1
             if sched is not None and (t + 1) % epoch == 0:
                 sched.step()
     found = {}
-    for r in seen.readings:
+    for r in seen.measurements:
         if r.vital == "optimizer":
             found.setdefault((r.site, r.metric), {})[r.step] = r.value
     return found, np.array(used), seen, opt

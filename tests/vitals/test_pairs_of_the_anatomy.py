@@ -24,7 +24,7 @@ class Net(nn.Module):
 
 def pairs(model, x=None):
     seen = observe(model, None, torch.randn(5, 6) if x is None else x, vitals=[Imbalance()], mode="train")
-    return {r.site for r in seen.readings if r.vital == "imbalance"}, seen.skipped
+    return {r.site for r in seen.measurements if r.vital == "imbalance"}, seen.skipped
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_what_is_read_is_conserved_by_gradient_flow():
             optimizer.step()
             watching.step(loss)
     for site in ("a→b", "b→c"):
-        values = [r.value for r in watching.readings if (r.site, r.metric) == (site, "imbalance")]
+        values = [r.value for r in watching.measurements if (r.site, r.metric) == (site, "imbalance")]
         assert len(values) >= 2 and max(values) - min(values) < 1e-4
 
 

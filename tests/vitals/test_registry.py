@@ -114,7 +114,7 @@ def written():
         watched(normed, ["default"], with_probe=False, kind=torch.optim.AdamW, total_steps=12),
         watched(normed, ["ranks"], with_probe=False, micro=2),
     ]
-    return {(r.vital, r.metric) for run in runs for r in (*run.readings, *run.arrays) if r.vital != "loss"}
+    return {(r.vital, r.metric) for run in runs for r in (*run.measurements, *run.arrays) if r.vital != "loss"}
 
 
 def test_every_watcher_of_the_room_is_registered_and_complete():
@@ -186,7 +186,7 @@ def test_each_works_alone_by_its_name_in_watch_and_checkup(name, recwarn):
     others = {"preactivations": normed, "experts": mixture}
     made = gpt if name in ("stream", "stream_floor", "attention") else others.get(name, conv)
     seen = watched(made, [name], with_probe=bool(vitals.REGISTRY[name].needs), steps=2)
-    assert {r.vital for r in seen.readings} == {"loss", name}
+    assert {r.vital for r in seen.measurements} == {"loss", name}
     net, x, y, loss_fn = made()
     if name in ("accounting", "ranks"):
         with pytest.raises(ValueError, match="and a checkup makes none"):
@@ -194,10 +194,10 @@ def test_each_works_alone_by_its_name_in_watch_and_checkup(name, recwarn):
         return
     if name == "optimizer":  # a checkup trains nothing
         found = nv.checkup(net, loss_fn, (x, y), vitals=["gates", name], curvature=False)
-        assert {r.vital for r in found.readings} == {"loss", "gates"}
+        assert {r.vital for r in found.measurements} == {"loss", "gates"}
         return
     found = nv.checkup(net, loss_fn, (x, y), vitals=[name], curvature=False)
-    assert {r.vital for r in found.readings} == {"loss", name}
+    assert {r.vital for r in found.measurements} == {"loss", name}
     assert not [w for w in recwarn if "netvitals" in str(w.message)]
 
 
@@ -282,7 +282,7 @@ def test_the_schedule_keeps_what_the_registry_says():
         name, min_steps, every = "rare", 1, 3
 
     seen = watched(normed, [Slow(), Rare(), "kfac_floor"], with_probe=False, steps=13)
-    steps = {v: sorted({r.step for r in seen.readings if r.vital == v}) for v in ("slow", "rare", "kfac_floor")}
+    steps = {v: sorted({r.step for r in seen.measurements if r.vital == v}) for v in ("slow", "rare", "kfac_floor")}
     assert steps == {"slow": [0, 5, 10], "rare": [0, 3, 6, 9, 12], "kfac_floor": [0]}
 
 

@@ -38,7 +38,7 @@ def train(
                 loss.backward()
             optimizer.step()
             watching.step(loss)
-    return {(r.site, r.metric): r.value for r in watching.readings if r.step == 2}
+    return {(r.site, r.metric): r.value for r in watching.measurements if r.step == 2}
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_precision_is_read_from_every_matrix_as_if_it_were_alone():
     recorder.vital = "training"
     view = ParameterView(params=grads, initial={}, grads=grads)
     Training()._precision(recorder, view)
-    found = {(r.site, r.metric): r.value for r in recorder.readings()[0]}
+    found = {(r.site, r.metric): r.value for r in recorder.measurements()[0]}
     for name, scale in (("a", 1.0), ("b", 4.0)):
         assert found[name, "zero_share"] == pytest.approx(1 / 3) and found[name, "smallest"] == scale
         assert found[name, "multiples"] == pytest.approx(2 / 4)  # of four at least

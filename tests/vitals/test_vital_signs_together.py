@@ -59,23 +59,23 @@ def test_one_look_with_all_of_them(name, dtype, recwarn):
         net, lambda o, t: F.cross_entropy(o.flatten(0, -2), t.flatten()), (x, y), vitals=vitals.default(), mode="train"
     )
     assert not [w for w in recwarn if "netvitals" in str(w.message)]
-    written = {r.vital for r in seen.readings}
+    written = {r.vital for r in seen.measurements}
     expected = set(vitals.names(default=True)) - {"experts", "optimizer"}
     expected -= {"stream", "attention"} if name != "transformer" else set()
     assert written == expected - ({"imbalance"} if name == "cnn" else set())
-    bad = [(r.vital, r.site, r.metric) for r in seen.readings if not math.isfinite(r.value)]
+    bad = [(r.vital, r.site, r.metric) for r in seen.measurements if not math.isfinite(r.value)]
     # a drift that is zero everywhere has no spread to be compared with
     assert {metric for *_, metric in bad} <= {"drift_t"}
 
 
-def test_readings_of_one_step_are_those_of_the_same_step_seen_alone():
+def test_measurements_of_one_step_are_those_of_the_same_step_seen_alone():
     net, x, y = models()["mlp"]
     everything = {
         (r.vital, r.site, r.metric): r.value
-        for r in observe(net, F.cross_entropy, (x, y), vitals=vitals.default(), mode="train").readings
+        for r in observe(net, F.cross_entropy, (x, y), vitals=vitals.default(), mode="train").measurements
     }
     for name in vitals.names(default=True):
-        for r in observe(net, F.cross_entropy, (x, y), vitals=[vitals.get(name)], mode="train").readings:
+        for r in observe(net, F.cross_entropy, (x, y), vitals=[vitals.get(name)], mode="train").measurements:
             assert everything[r.vital, r.site, r.metric] == pytest.approx(r.value, rel=1e-5, abs=1e-7, nan_ok=True)
 
 
@@ -83,7 +83,8 @@ def test_the_watched_gates_are_the_measured_gates():
     net, x, _ = models()["cnn"]
     report = gates.measure(net, None, x, mode="train")
     read = {
-        (r.site, r.metric): r.value for r in observe(net, None, x, vitals=[vitals.get("gates")], mode="train").readings
+        (r.site, r.metric): r.value
+        for r in observe(net, None, x, vitals=[vitals.get("gates")], mode="train").measurements
     }
     for theta in (0.01, 0.1):
         assert read["2", f"density@{theta:g}"] == pytest.approx(report.sites["2"].density(theta), abs=1e-6)

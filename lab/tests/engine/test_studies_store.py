@@ -157,7 +157,7 @@ def test_a_known_older_layout_is_migrated_in_one_piece(tmp_path, monkeypatch):
     db.close()
 
 
-@pytest.mark.parametrize("content", [b"just some text, long enough to be looked at " * 40, b""])
+@pytest.mark.parametrize("content", [b"just some text, long enough to be measured " * 40, b""])
 def test_another_kind_of_file_is_never_overwritten(tmp_path, content):
     path = tmp_path / "notes.sqlite"
     path.write_bytes(content)

@@ -70,7 +70,7 @@ def test_a_reachable_target_is_made_by_its_picture_and_an_input_is_held_against_
     assert float(setups.learned_from({"start": "random", "seeds": 1}, made).norm()) == pytest.approx(1)
 
 
-def test_every_set_up_is_asked_and_both_readings():
+def test_every_set_up_is_asked_and_both_measurements():
     assert len(setups.SETUPS) == len(set(setups.SETUPS)) == 12
     assert {s[2:] for s in setups.SETUPS} == {(8, False), (4, False), (8, True)} and {s[1] for s in setups.SETUPS} == {
         1,

@@ -70,7 +70,7 @@ def test_the_printed_stage_ode_has_the_law_of_depth_three_only():
     assert printed_stage_integral(4, 3.0) / stage_integral(4, 3.0) > 1.2
 
 
-def test_row_moments_are_those_of_the_readings_block_by_block():
+def test_row_moments_are_those_of_the_measurements_block_by_block():
     rng = np.random.default_rng(0)
     w = rng.normal(size=(2, 6, 3))
     v = np.array([0.0, 3.0, 4.0])

@@ -239,7 +239,7 @@ def test_a_real_watch_changes_nothing(digits):
 
     train(watched, digits, SMALL, watch=observe)
     assert equal(bare, watched)
-    assert {r.step for r in seen[0].readings if r.vital == "gates"} == {0, 2, 4, 6}
+    assert {r.step for r in seen[0].measurements if r.vital == "gates"} == {0, 2, 4, 6}
 
 
 def test_integrated_decay_of_the_run(digits):

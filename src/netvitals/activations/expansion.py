@@ -1,7 +1,7 @@
 r"""What an activation looks like at zero: smooth or bent, and its Taylor coefficients $a_k = f^{(k)}(0)/k!$.
 
 Autograd at exactly 0 misleads for ELU, softsign, SELU, hardtanh and every kink: it silently takes one side. So the two
-sides are looked at first, from values alone, and coefficients are taken only where both agree.
+sides are measured first, from values alone, and coefficients are taken only where both agree.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ _BENT = frozenset(
         "cos",
     ]
 )
-_LARGE = 1 << 16  # elements on which a function is looked at, at most
+_LARGE = 1 << 16  # elements on which a function is measured, at most
 
 
 class Replay:

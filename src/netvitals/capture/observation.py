@@ -32,30 +32,30 @@ class Observation(Result):
     Returned by :func:`observe`.
 
     Attributes:
-        readings: every number.
-        arrays: readings that are arrays.
-        sites: the places that were looked at.
+        measurements: every number.
+        arrays: measurements that are arrays.
+        sites: the places that were measured.
         loss: of the batch; None where there was no loss function.
         skipped: place that could not be seen → reason.
     """
 
-    readings: tuple[Measurement, ...]
+    measurements: tuple[Measurement, ...]
     arrays: tuple[ArrayMeasurement, ...]
     sites: tuple[Site, ...]
     loss: float | None = None
     skipped: Mapping[str, str] = field(default_factory=dict)
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row a reading: step, vital, site, metric, value."""
+        """One row a measurement: step, vital, site, metric, value."""
         return [
             {"step": r.step, "vital": r.vital, "site": r.site, "metric": r.metric, "value": r.value}
-            for r in self.readings
+            for r in self.measurements
         ]
 
     def __str__(self) -> str:
         loss = "" if self.loss is None else f", loss {self.loss:.6g}"
         return (
-            f"{len(self.readings)} readings at {len(self.sites)} sites{loss}; "
+            f"{len(self.measurements)} measurements at {len(self.sites)} sites{loss}; "
             f"{len(self.skipped)} places could not be seen"
         )
 
@@ -72,25 +72,25 @@ def observe(
     seed: int = 0,
     forward: Callable[[nn.Module, Any], Any] | None = None,
 ) -> Observation:
-    """Readings of ``vitals`` on one batch, as a measured training step would give them.
+    """Measurements of ``vitals`` on one batch, as a measured training step would give them.
 
     The model is left bit for bit as it was: parameters, buffers, gradients, mode, hooks, random numbers.
 
     Args:
-        model: any module; a compiled one is looked at uncompiled.
+        model: any module; a compiled one is measured uncompiled.
         loss_fn: a function of (output, target) or its name. With None the model's own ``output.loss`` is used; where
             there is none either, there are no gradients.
         batch: whatever a loader yields: ``x``, ``(x, y)``, several inputs and a target, a dict.
         vitals: the vital signs.
         mode: ``"as_is"``; ``"train"`` as in training, with batch statistics in BatchNorm but dropout modules off; or
             ``"eval"``.
-        step: the step number that the readings carry.
+        step: the step number that the measurements carry.
         initial: parameters that drift is measured from (the present ones by default).
         seed: what noise is left in the model is drawn with it, the same on every look.
         forward: how to run the model on a batch of any other kind: ``forward(model, batch)``.
 
     Returns:
-        The readings, with the places they come from and those that could not be seen.
+        The measurements, with the places they come from and those that could not be seen.
 
     >>> from netvitals.capture import Vital
     >>> class Height(Vital):
@@ -99,7 +99,7 @@ def observe(
     ...         recorder.write(view.site, ("max",), view.a.max())
     >>> net = nn.Sequential(nn.Linear(2, 3), nn.Tanh())
     >>> seen = observe(net, None, torch.zeros(4, 2), vitals=[Height()])
-    >>> [(r.site, r.metric) for r in seen.readings], [site.name for site in seen.sites]
+    >>> [(r.site, r.metric) for r in seen.measurements], [site.name for site in seen.sites]
     ([('1', 'max')], ['0', '1', 'output'])
     """
     task = task_of(model, loss_fn, batch, forward)
@@ -110,9 +110,9 @@ def observe(
     observer = Observer(uncompiled(model), schedule, passive=False)
     recorder = Recorder(step)
     loss = probe(observer, recorder, task, mode=mode, initial=initial, seed=seed)
-    readings, arrays = recorder.readings()
+    measurements, arrays = recorder.measurements()
     return Observation(
-        readings=tuple(readings),
+        measurements=tuple(measurements),
         arrays=tuple(arrays),
         sites=tuple(observer.sites.values()),
         loss=None if loss is None else float(loss),
@@ -135,7 +135,7 @@ def probe(
 
     Args:
         observer: has the model and the vital signs.
-        recorder: takes the readings.
+        recorder: takes the measurements.
         task: the batch and the loss; its model is run as the observer has it.
         mode: as in :func:`observe`.
         initial: as in :func:`observe`.
@@ -152,7 +152,7 @@ def probe(
     >>> schedule = Schedule([Gates()]); schedule.select(0)
     >>> recorder = Recorder(step=0)
     >>> loss = probe(Observer(net, schedule), recorder, task_of(net, "mse", (torch.ones(4, 2), torch.ones(4, 1))))
-    >>> recorder.leave_device(); len(recorder.readings()[0]) > 0
+    >>> recorder.leave_device(); len(recorder.measurements()[0]) > 0
     True
     """
     model, schedule = observer.model, observer.schedule

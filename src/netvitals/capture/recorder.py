@@ -53,7 +53,7 @@ class ArrayMeasurement:
 
 
 class Recorder:
-    """Collects small device tensors while a step is looked at; they leave the device all at once.
+    """Collects small device tensors while a step is measured; they leave the device all at once.
 
     Args:
         step: of training.
@@ -61,7 +61,7 @@ class Recorder:
     >>> recorder = Recorder(step=3)
     >>> recorder.vital = "gates"
     >>> recorder.write("act", ("density", "mean"), torch.tensor([0.5, 0.25]))
-    >>> [(r.metric, r.value) for r in recorder.readings()[0]]
+    >>> [(r.metric, r.value) for r in recorder.measurements()[0]]
     [('density', 0.5), ('mean', 0.25)]
     """
 
@@ -72,7 +72,7 @@ class Recorder:
         self.ranks = 1  # processes whose numbers these will be
         self.examples_of = 0  # which share of the batch this process sees
         self.part = TensorShard(0, 1)  # of layers that are cut over processes
-        self.channels = 0  # of the site that is looked at
+        self.channels = 0  # of the site that is measured
         self.growth = RankScale()  # of all ranks over this one, behind the numbers that are being finished
         self.same = False  # what is written now is the same on every rank, unless it says otherwise
         self._later: list[tuple[str, bool, Callable[[], None]]] = []
@@ -140,7 +140,7 @@ class Recorder:
         self._arrays.append(((self.vital, _names(sites), (metric,)), values))
 
     def later(self, work: Callable[[], None]) -> None:
-        """Have ``work`` done before the readings leave the device."""
+        """Have ``work`` done before the measurements leave the device."""
         self._later.append((self.vital, self.same, work))
 
     def leave_device(self) -> None:
@@ -216,10 +216,10 @@ class Recorder:
             arrays=[array.astype(self._narrow) for _, array in self._arrays],
         )
 
-    def readings(self) -> tuple[list[Measurement], list[ArrayMeasurement]]:
-        """Everything written so far as readings."""
+    def measurements(self) -> tuple[list[Measurement], list[ArrayMeasurement]]:
+        """Everything written so far as measurements."""
         columns = self.columns()
-        return columns.readings(), columns.array_readings()
+        return columns.measurements(), columns.array_measurements()
 
     def _check(self, sites: tuple[str, ...], metrics: Sequence[str], size: int) -> None:
         if size != len(metrics) * len(sites):
@@ -235,7 +235,7 @@ class Recorder:
             from netvitals.capture.engine.schedule import warn  # it imports this file
 
             warn(
-                f"readings of {self.vital!r} on step {self.step} are incomplete: {type(error).__name__}: {error}",
+                f"measurements of {self.vital!r} on step {self.step} are incomplete: {type(error).__name__}: {error}",
                 "look-failed",
             )
 
@@ -245,11 +245,12 @@ Entry = tuple[str, tuple[str, ...], tuple[str, ...]]  # vital sign, sites, metri
 
 @dataclass(frozen=True)
 class StepColumns:
-    """The readings of one ``step`` in columns: the ``layout`` (equal from step to step), and the numbers ``values`` in
+    """The measurements of one ``step`` in columns: the ``layout`` (equal from step to step), and the numbers
+    ``values`` in
     its order; arrays likewise (``array_layout``, ``arrays``).
 
     >>> columns = StepColumns(step=0, layout=(("gates", ("1",), ("mean", "q50")),), values=np.array([0.5, 1.0]))
-    >>> [(r.metric, r.value) for r in columns.readings()]
+    >>> [(r.metric, r.value) for r in columns.measurements()]
     [('mean', 0.5), ('q50', 1.0)]
     """
 
@@ -266,16 +267,16 @@ class StepColumns:
                 for metric in metrics:
                     yield vital, site, metric
 
-    def readings(self) -> list[Measurement]:
-        """The numbers as readings."""
+    def measurements(self) -> list[Measurement]:
+        """The numbers as measurements."""
         step = self.step
         return [
             Measurement(step, vital, site, metric, value)
             for (vital, site, metric), value in zip(self.names(), self.values.tolist())
         ]
 
-    def array_readings(self) -> list[ArrayMeasurement]:
-        """The arrays as readings."""
+    def array_measurements(self) -> list[ArrayMeasurement]:
+        """The arrays as measurements."""
         return [
             ArrayMeasurement(self.step, vital, site, metric, value)
             for (vital, sites, (metric,)), values in zip(self.array_layout, self.arrays)

@@ -1,4 +1,4 @@
-"""A site: one place in a model where something can be looked at."""
+"""A site: one place in a model where something can be measured."""
 
 from __future__ import annotations
 

@@ -322,7 +322,7 @@ class ParameterView:
                 name in self.grads,
                 name in self.before,
             )
-            # a big tensor is looked at where it is: stacking would copy it
+            # a big tensor is measured where it is: stacking would copy it
             groups.setdefault(key if p.numel() <= _STACKED else (*key, name), []).append(name)
         return list(groups.values())
 

@@ -124,7 +124,7 @@ class Vital:
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.Sigmoid(), nn.Linear(8, 1))
     >>> seen = netvitals.checkup(net, nn.MSELoss(), (torch.randn(16, 4), torch.randn(16, 1)), vitals=[Largest()],
     ...                          curvature=False)
-    >>> [0.5 < r.value < 1 for r in seen.readings if r.metric == "max"]
+    >>> [0.5 < r.value < 1 for r in seen.measurements if r.metric == "max"]
     [True]
     """
 

@@ -24,7 +24,7 @@ from netvitals.checks.objective import Labels, Targets, smallest_cross_entropy
 from netvitals.checks.parameters import Gradients, hidden_parameters
 
 STEPS = 50  # that are listened to
-WHOLE = frozenset({0, 1, 2, 4, 8, 16, 32})  # steps on which every parameter and node is looked at
+WHOLE = frozenset({0, 1, 2, 4, 8, 16, 32})  # steps on which every parameter and node is measured
 CLASSIFIED = ("nll", "margin")
 COMPARED = ("mse", "l1", "bce", "bce_logits")
 BOUNDED = ("sigmoid", "tanh", "softmax", "relu", "hardtanh", "hardsigmoid")

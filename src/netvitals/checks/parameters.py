@@ -39,7 +39,7 @@ class Gradients:
                 self._carried.add(key)
 
     def step_begins(self, optimizer: Optimizer, whole: bool) -> None:
-        """Before ``optimizer`` steps; on some steps every tensor is looked at."""
+        """Before ``optimizer`` steps; on some steps every tensor is measured."""
         key = id(optimizer)
         self.kinds[key] = type(optimizer).__name__
         self.held[key] = [p for group in optimizer.param_groups for p in group["params"]]

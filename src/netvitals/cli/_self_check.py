@@ -128,14 +128,16 @@ def _reads(bench: Bench) -> str:
             f"{steps} of {STEPS // EVERY} measured steps came back from {bench.folder}: is its disk full, or a network "
             "drive without locks? Set TMPDIR to a local folder and try again"
         )
-    return f"{len(frame)} readings of {frame['vital'].n_unique()} vital signs came back"
+    return f"{len(frame)} measurements of {frame['vital'].n_unique()} vital signs came back"
 
 
 def _diagnoses(bench: Bench) -> str:
     found = bench.run.findings()
     asked = [c for c in found.checked if c.series]
     if not asked:
-        raise Broken("no rule found a reading to look at: please report it with the output of netvitals doctor --json")
+        raise Broken(
+            "no rule found a measurement to look at: please report it with the output of netvitals doctor --json"
+        )
     return f"{len(asked)} rules were asked"
 
 

@@ -25,7 +25,7 @@ def examine_model(
         ),
     ],
     html: Annotated[Path | None, typer.Option(help="Also write the page to this file.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print readings and findings as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print measurements and findings as JSON.")] = False,
     curvature: Annotated[bool, typer.Option(help="Also look at the curvature between layers.")] = True,
     singular: Annotated[bool, typer.Option(help="Also look for dead directions.")] = False,
     lr: Annotated[
@@ -41,7 +41,7 @@ def examine_model(
     else:
         console = Console(emoji=False)
         console.print(
-            f"[bold]{found.model}[/]  loss {found.loss:.6g}, {len(found.sites)} sites, {len(found.readings)} readings"
+            f"[bold]{found.model}[/]  loss {found.loss:.6g}, {len(found.sites)} sites, {len(found.measurements)}"
         )
         console.print(found.findings)
         if found.singular is not None:
@@ -126,13 +126,15 @@ def as_plain(found: Any) -> dict[str, Any]:
     """A checkup in plain values; numbers that JSON cannot hold are null."""
     from netvitals.capture import plain
 
-    readings = [{"vital": r.vital, "site": r.site, "metric": r.metric, "value": r.value} for r in found.readings]
+    measurements = [
+        {"vital": r.vital, "site": r.site, "metric": r.metric, "value": r.value} for r in found.measurements
+    ]
     return plain(
         {
             "model": found.model,
             "loss": found.loss,
             "meta": found.meta,
-            "readings": readings,
+            "measurements": measurements,
             "findings": found.findings.to_dicts(),
             "skipped": found.skipped,
             "plateau": None if found.plateau is None else vars(found.plateau),

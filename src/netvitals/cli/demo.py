@@ -133,16 +133,16 @@ def conclude(console: Any, results: dict[str, dict[str, Any]], folder: Path) -> 
     pages: list[Path] = []
     for name, result in results.items():
         run = runs.open_run(result["path"])
-        readings, found = findings.table(run), findings.diagnose(run)
+        measurements, found = findings.table(run), findings.diagnose(run)
         console.rule(f"[bold]{name}", align="left")
         console.print(found)
-        loss = readings.loss
+        loss = measurements.loss
         count = {severity: sum(f.severity == severity for f in found) for severity in ("critical", "warning")}
         table.add_row(
             name,
             f"{result['accuracy']:.1%}",
             f"{loss.end:.3f}" if loss else "–",
-            *(change(readings, *key) for key in SHARES.values()),
+            *(change(measurements, *key) for key in SHARES.values()),
             *map(str, count.values()),
         )
         file = "report.html" if name == list(results)[-1] else f"report-{name}.html"
@@ -151,9 +151,9 @@ def conclude(console: Any, results: dict[str, dict[str, Any]], folder: Path) -> 
     return pages
 
 
-def change(readings: Any, vital: str, metric: str) -> str:
+def change(measurements: Any, vital: str, metric: str) -> str:
     """Mean share over layers at the start and at the end."""
-    series = readings.at(vital, metric)
+    series = measurements.at(vital, metric)
     if not series:
         return "–"
     start, end = (sum(getattr(s, name) for s in series) / len(series) for name in ("start", "end"))

@@ -1,4 +1,4 @@
-"""``netvitals explain FINDING [RUN]``: the readings, the rule, the threshold and its source, the measured error
+"""``netvitals explain FINDING [RUN]``: the measurements, the rule, the threshold and its source, the measured error
 rate."""
 
 from __future__ import annotations

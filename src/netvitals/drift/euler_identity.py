@@ -169,7 +169,7 @@ def euler(
         model: any model; the identity is exact for ReLU networks without biases (pooling and convolutions included).
         loss_fn: a function of (output, target), its name, or None where the model's output holds its own loss.
         batch: what a loader yields.
-        mode: ``"as_is"``, ``"train"`` or ``"eval"``: the mode that the model is looked at in.
+        mode: ``"as_is"``, ``"train"`` or ``"eval"``: the mode that the model is measured in.
         seed: what noise is left in the model is drawn with it.
         reduction: how the loss is reduced over the batch; with ``"mean"`` values are scaled back to one example.
 

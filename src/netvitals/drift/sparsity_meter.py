@@ -106,7 +106,7 @@ class SparsityReport(Result):
         layers: linear and convolution layers by name.
         examples: that streamed through.
         batches: that streamed through.
-        skipped: place that could not be looked at → reason.
+        skipped: place that could not be measured → reason.
     """
 
     sites: dict[str, SiteSparsity]
@@ -192,7 +192,7 @@ def measure(
         tau_abs: absolute soft sparsity counts |a| up to this value.
 
     Returns:
-        Sparsity by activation, what reading zeros would save by layer, and what could not be looked at.
+        Sparsity by activation, what reading zeros would save by layer, and what could not be measured.
 
     >>> net = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 1))
     >>> report = measure(net, [(torch.zeros(3, 2),), (torch.ones(5, 2),)])
@@ -204,7 +204,7 @@ def measure(
     meter = _Meter()
     streamed = stream_over(model, batch, meter, mode=mode, seed=seed, progress=progress, first=meter.chart)
     if not meter.sites:
-        raise ValueError("the model has no activation site that could be looked at, so it has no sparsity to measure")
+        raise ValueError("the model has no activation site that could be measured, so it has no sparsity to measure")
     empty = {name: UNREACHED for name, counts in meter.sites.items() if not counts.elements}
     seen = {name: counts for name, counts in meter.sites.items() if name not in empty}
     return SparsityReport(

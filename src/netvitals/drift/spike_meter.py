@@ -45,7 +45,7 @@ class SpikeReport(Result):
         sites: by name, in order of depth.
         examples: that streamed through.
         batches: that streamed through.
-        skipped: place that could not be looked at → reason.
+        skipped: place that could not be measured → reason.
     """
 
     sites: dict[str, SiteSpikes]
@@ -211,7 +211,7 @@ def measure(
         k: an entry above this many root mean squares counts as a spike.
 
     Returns:
-        Spikes by place, and what could not be looked at.
+        Spikes by place, and what could not be measured.
 
     >>> net = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 1))
     >>> measure(net, [(torch.ones(3, 2),), (torch.zeros(3, 2),)]).sites["1"].elements
@@ -222,7 +222,7 @@ def measure(
     meter = _Meter()
     streamed = stream_over(model, batch, meter, mode=mode, seed=seed, progress=progress, first=meter.chart)
     if not meter.sites:
-        raise ValueError("the model has no activation or residual block that could be looked at for spikes")
+        raise ValueError("the model has no activation or residual block that could be measured for spikes")
     empty = {name: UNREACHED for name, sums in meter.sites.items() if not sums.n}
     seen = {name: sums for name, sums in meter.sites.items() if name not in empty}
     return SpikeReport(

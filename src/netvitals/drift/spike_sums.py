@@ -29,10 +29,10 @@ class SiteSpikes(Result):
         kurtosis: fourth moment over squared variance.
         spike_count: entries above spike_threshold.
         spike_threshold: k·RMS, to the nearest bin edge (0.8 %) where the data streamed.
-        sample: of everything that was looked at, from 0; −1 where the tensor has no dimension of examples.
+        sample: of everything that was measured, from 0; −1 where the tensor has no dimension of examples.
         token: position of the largest in its sequence or image.
         channel: of the largest.
-        elements: that were looked at.
+        elements: that were measured.
     """
 
     name: str

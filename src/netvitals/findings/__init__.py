@@ -1,4 +1,4 @@
-"""Readings and laws turned into a diagnosis: causes with their consequences, dated, with what would refute them."""
+"""Measurements and laws turned into a diagnosis: causes with their consequences, dated, with what would refute them."""
 
 from netvitals.findings.diagnosis import RULES, Findings, diagnose, open_run
 from netvitals.findings.diagnosis import Checked as Checked

@@ -21,11 +21,12 @@ MANY = 0.5  # share of a block's heads; one or two sharp heads are ordinary
 SINK = 0.3  # heads that rest on the first token are ordinary in trained language models, and are left out
 
 # Null of the load: n choices that fall on E experts with equal chance. An expert gets none of them with probability
-# (1 − 1/E)^n, below one in a million from n = 14 E on; the readings count thousands. The largest of E shares is near
+# (1 − 1/E)^n, below one in a million from n = 14 E on; the measurements count thousands. The largest of E shares is
+# near
 # 1 + √(2 E ln E / n), 1.1 with 64 experts and 65,536 choices. Both thresholds are choices of this project on top of it.
 HOT = 4.0  # times an equal share
 FEW = 0.5  # effective experts over all of them
-LEAST = 3  # readings in a row without a token, so that one odd batch is no finding
+LEAST = 3  # measurements in a row without a token, so that one odd batch is no finding
 
 
 @rule(
@@ -109,7 +110,7 @@ def collapse(context: Context) -> Iterator[Finding]:
     ("experts", "unused"),
     optional=True,
     null="an expert with a twentieth of an equal share gets one of 60 E choices, with 95 %",
-    threshold=f"an expert without a token over 60 E choices, on {LEAST} readings in a row",
+    threshold=f"an expert without a token over 60 E choices, on {LEAST} measurements in a row",
     refuted_by="tokens for it on other batches",
 )
 def dead(context: Context) -> Iterator[Finding]:

@@ -49,7 +49,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("vanishing gradients", "spikes", "update ratio"),
     ("at chance", "overfitting", "loss spike", "stream floor", "gate forecast", "drift forecast"),
     ("plateau", "loss rises", "loss not finite"),
-    ("danger forecast",),
+    ("divergence forecast",),
 )
 EXACT = tuple(CHECKS)
 INDEPENDENT = frozenset({"overfitting", "same batch", "frozen"})  # explain nothing else
@@ -83,7 +83,7 @@ def _ranks(findings: Sequence[Finding]) -> dict[str, float]:
 
 
 def diagnosed(findings: Sequence[Finding], last: int) -> list[Finding]:
-    """The findings as a forest: causes, the gravest first, each with its consequences below it."""
+    """The findings as a forest: causes, the most severe first, each with its consequences below it."""
     alarming = [f for f in findings if f.severity in ("critical", "warning")]
     ranks = _ranks(findings)
     causes = sorted((f for f in alarming if f.rule not in INDEPENDENT), key=lambda f: (ranks[f.rule], _begin(f)))
@@ -100,7 +100,8 @@ def diagnosed(findings: Sequence[Finding], last: int) -> list[Finding]:
 
 
 def _ordered(roots: Sequence[Finding], last: int, ranks: dict[str, float]) -> list[Finding]:
-    """The gravest first; of those that are equally grave what is nearer to the root of things, unless it began too late
+    """The most severe first; of those that are equally grave what is nearer to the root of things, unless it began too
+    late
     to have brought about what was there from the first step on."""
     out: list[Finding] = []
     for f in sorted(roots, key=lambda f: (SEVERITIES.index(f.severity), ranks[f.rule])):
@@ -133,7 +134,7 @@ def _begin(finding: Finding) -> int:
 
 
 def _with(cause: Finding, below: Iterable[Finding]) -> Finding:
-    """The cause with its consequences, and as grave as the gravest of them."""
+    """The cause with its consequences, and as grave as the most severe of them."""
     found = sorted(below, key=lambda f: (rank(f.rule), SEVERITIES.index(f.severity)))
     if not found:
         return cause

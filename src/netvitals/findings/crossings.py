@@ -9,7 +9,7 @@ import numpy as np
 
 from netvitals.findings.series import Series
 
-LEAST, RECENT = 6, 1 / 3  # readings that a trend rests on at least, and the share of all that it does
+LEAST, RECENT = 6, 1 / 3  # measurements that a trend rests on at least, and the share of all that it does
 SURE = 2.0  # standard errors that a slope must differ from zero by
 
 

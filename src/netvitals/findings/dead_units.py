@@ -21,7 +21,7 @@ DEAD_WATCH, DEAD_CRITICAL = 0.05, 0.75
 GREW = 0.25  # of those that lived at the start, for a warning from DEAD_GROWING on
 DEAD_GROWING = 0.30
 DYING_WATCH = 0.10
-AGAIN = 3  # readings in a row that must show it: one batch may not wake a unit by chance
+AGAIN = 3  # measurements in a row that must show it: one batch may not wake a unit by chance
 
 # gate-density §2.3, table "why it matters": when σ shrinks to a third, a ReLU's density falls from .500 to .440.
 FALL_WATCH = 0.06
@@ -61,7 +61,7 @@ def leaks(context: Context, site: str) -> bool:
     ("sparsity", "dead_units"),
     null="up to a third of the units of a narrow ReLU network are dead from the start; their number does not grow",
     threshold=f"{percent(DEAD_CRITICAL)} of a layer, or {percent(DEAD_GROWING)} and {percent(GREW)} of those that "
-    f"lived at the start, on {AGAIN} readings in a row; where the activation has no slope far out",
+    f"lived at the start, on {AGAIN} measurements in a row; where the activation has no slope far out",
     refuted_by="the same units open on a larger batch",
     also=("sparsity",),
 )

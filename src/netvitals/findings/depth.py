@@ -22,7 +22,7 @@ COMMON = 0.9  # share of the stream's square that all rows have in common
 
 
 def _first_spreads(table: Measurements) -> list[tuple[Series, float]]:
-    """σ of the inputs of hidden units at the first reading, in the order of depth."""
+    """σ of the inputs of hidden units at the first measurement, in the order of depth."""
     first = table.steps[0] if table.steps else 0
     return [
         (s, float(s.values[0]))

@@ -1,4 +1,4 @@
-"""From readings to findings: every rule is asked, and what was asked is told as well."""
+"""From measurements to findings: every rule is asked, and what was asked is told as well."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class Checked:
     Attributes:
         rule: name of the rule.
         question: what it asks.
-        series: curves that it looked at; 0 where the readings that it needs were not there.
+        series: curves that it looked at; 0 where the measurements that it needs were not there.
         needs: the vital signs that it reads.
         trouble: what went wrong when the rule looked.
     """
@@ -128,14 +128,14 @@ class Checked:
 
 @dataclass(frozen=True)
 class Findings(Sequence[Finding]):
-    """Findings, the gravest first, with everything that was checked.
+    """Findings, the most severe first, with everything that was checked.
 
     Returned by :func:`diagnose`.
 
     Attributes:
         items: the findings; what follows from one stands below it, not here.
         checked: every question that was asked, whatever the answer.
-        skipped: place that could not be looked at → reason.
+        skipped: place that could not be measured → reason.
         status: how each vital sign stands.
         progress: whether the loss falls.
     """
@@ -188,7 +188,7 @@ class Findings(Sequence[Finding]):
         return "\n".join([*self._head(), *map(str, self.items), *tail])
 
     def _repr_html_(self) -> str:
-        """In a notebook: one paragraph a finding, the gravest first."""
+        """In a notebook: one paragraph a finding, the most severe first."""
         from html import escape
 
         tones = {"critical": "#b8283a", "warning": "#9a5400", "note": "#2563a6", "info": "#5f6a78"}
@@ -232,7 +232,7 @@ class Findings(Sequence[Finding]):
         if self.alarming:
             return []
         if self.checked and not any(c.series for c in self.checked):
-            return ["Nothing could be checked: there are no readings yet."]
+            return ["Nothing could be checked: there are no measurements yet."]
         if self.progress.harm:
             return [self._not_learning()]
         ran = sum(1 for c in self.checked if c.series and not c.trouble)
@@ -260,10 +260,10 @@ class Findings(Sequence[Finding]):
 
 
 def diagnose(source: Any, *, activations: Mapping[str, Any] | None = None) -> Findings:
-    """Ask every rule of the readings in ``source``.
+    """Ask every rule of the measurements in ``source``.
 
     Args:
-        source: a :class:`~netvitals.runs.Run`, a checkup, a frame in long form, or a list of readings.
+        source: a :class:`~netvitals.runs.Run`, a checkup, a frame in long form, or a list of measurements.
         activations: activation function (or its registered name) by site, for forecasts; by default what the run's
             metadata says.
 
@@ -275,28 +275,28 @@ def diagnose(source: Any, *, activations: Mapping[str, Any] | None = None) -> Fi
     No problem found, but only ... checks could run.
     ...
     """
-    readings = table(source)
-    context = Context(readings, activations_of(readings, activations))
+    measurements = table(source)
+    context = Context(measurements, activations_of(measurements, activations))
     found: list[Finding] = []
     checked = []
     for rule in RULES:
-        if rule.optional and not rule.needs_in(readings):
+        if rule.optional and not rule.needs_in(measurements):
             continue
-        series, trouble = rule.series(readings), ""
+        series, trouble = rule.series(measurements), ""
         if series:
             try:
                 found += rule.observe(context)
             except Exception as error:  # one rule that stumbles must not hide what the others found
                 trouble = f"{type(error).__name__}: {error}"
         checked.append(Checked(rule=rule.name, question=rule.question, series=series, needs=str(rule), trouble=trouble))
-    last = readings.steps[-1] if readings.steps else 0
-    state = progress(readings)
+    last = measurements.steps[-1] if measurements.steps else 0
+    state = progress(measurements)
     found = _harmful(_once(found), state)
     return Findings(
         tuple(diagnosed(found, last)),
         tuple(checked),
-        dict(readings.meta.get("skipped") or {}),
-        status_of_vitals(readings, found, checked, RULES),
+        dict(measurements.meta.get("skipped") or {}),
+        status_of_vitals(measurements, found, checked, RULES),
         state,
     )
 
@@ -331,26 +331,26 @@ def _harmful(found: Sequence[Finding], state: Progress) -> list[Finding]:
     ]
 
 
-def activations_of(readings: Measurements, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def activations_of(measurements: Measurements, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """By site: what the caller says, else the spec of its module, else what the operation's name says, where the
     registry knows it.
 
     Args:
-        readings: the table, whose metadata lists the sites.
+        measurements: the table, whose metadata lists the sites.
         given: activation (module, function or registered name) by site, which goes before the metadata; None for none.
 
     Returns:
         An activation by the name of its site; sites whose activation is unknown are left out.
 
-    >>> readings = Measurements(series={}, meta={"sites": [{"name": "1", "kind": "activation", "op": "relu"}]})
-    >>> activations_of(readings)
+    >>> measurements = Measurements(series={}, meta={"sites": [{"name": "1", "kind": "activation", "op": "relu"}]})
+    >>> activations_of(measurements)
     {'1': ReLU()}
     """
     from netvitals import activations as registry
 
     out: dict[str, Any] = {}
-    specs = readings.meta.get("activations") or {}
-    for site in readings.meta.get("sites", ()):
+    specs = measurements.meta.get("activations") or {}
+    for site in measurements.meta.get("sites", ()):
         if site.get("kind") == "activation" and site.get("op"):
             try:
                 out[str(site["name"])] = registry.get(str(specs.get(site["name"], site["op"])))

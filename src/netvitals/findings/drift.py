@@ -17,7 +17,7 @@ PREACT = -0.30
 SUNK = 0.15  # … and moved this far to get there: an offset that was there at the start is no drift
 # weight-drift E5: hidden drift_z is −.02 at moderate and −.05 … −.10 at high learning rates.
 WEIGHTS = -0.05
-LEAST = 3  # readings behind any word about drift
+LEAST = 3  # measurements behind any word about drift
 SURE = 4.0  # standard errors
 HOMOGENEOUS = ("relu", "relu_", "leaky_relu", "leakyrelu", "identity")  # where Euler's identity holds layer by layer
 
@@ -32,9 +32,9 @@ HOMOGENEOUS = ("relu", "relu_", "leaky_relu", "leakyrelu", "identity")  # where 
     null="the mean of a layer's inputs and of its weights moves to either side by less than its own error",
     threshold=f"inputs {SUNK:g} standard deviations below their start and {-PREACT:g} below zero, or weights "
     f"{-WEIGHTS:g} of "
-    f"their spread, surely (|t| > {SURE:g}) and on {LEAST} readings or more",
+    f"their spread, surely (|t| > {SURE:g}) and on {LEAST} measurements or more",
     source="weight-drift E5, E12",
-    refuted_by="a slope that is not sure on more readings",
+    refuted_by="a slope that is not sure on more measurements",
     also=("drift",),
 )
 def negative(context: Context) -> Iterator[Finding]:
@@ -119,7 +119,7 @@ def _sinks(curve: Series) -> bool:
 
 
 def _surely(table: Measurements, curve: Series) -> bool:
-    """Whether a tensor's mean has moved by more than its own error, and was looked at often enough to say so."""
+    """Whether a tensor's mean has moved by more than its own error, and was measured often enough to say so."""
     t = table.get("drift", curve.site, "drift_t")
     return len(curve.finite) >= LEAST and (t is None or t.end < -SURE)
 

@@ -1,4 +1,4 @@
-"""Why a finding was given: its readings, its rule, the threshold and where that comes from, and the rule's error
+"""Why a finding was given: its measurements, its rule, the threshold and where that comes from, and the rule's error
 rate."""
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ the end of a plateau, gates that will shut. Drift and sparsity are carried on in
 
 Drift turns round when $\langle o, \nabla_o\ell\rangle$ crosses zero (Euler's identity); sparsity meets the level at
 which this run began to lose, or, where it has shown none, the 70 % beyond which short runs lost. Both are extrapolated
-from the last third of the readings, with the spread of the slope, and never further than the run has already gone: a
-forecast that needs more than that is not made.
+from the last third of the measurements, with the spread of the slope, and never further than the run has already gone:
+a forecast that needs more than that is not made.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _odds(f: Forecast) -> str:
     return f"step {f.value:.0f}, between {low:.0f} and {high:.0f} with odds of four to one"
 
 
-@rule("danger forecast", "Will this run be lost?", "loss", ("loss", "loss"), least=8)
+@rule("divergence forecast", "Will this run be lost?", "loss", ("loss", "loss"), least=8)
 def danger(context: Context) -> Iterator[Finding]:
     """A run that is about to be lost."""
     for f in _open(context, "loss/lost"):
@@ -241,7 +241,7 @@ def _cliff(table: Measurements, push: Series | None) -> Iterator[Finding]:
 
 
 def push_sign(push: Series) -> int:
-    """+1 or −1 where the mean of the last third of the readings differs from zero by two standard errors, else 0.
+    """+1 or −1 where the mean of the last third of the measurements differs from zero by two standard errors, else 0.
 
     >>> push_sign(Series("drift", "o", "euler", np.arange(9), np.array([1.0] * 6 + [0.001, -0.002, 0.003])))
     0

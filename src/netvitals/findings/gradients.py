@@ -15,10 +15,10 @@ from netvitals.runs import Finding, Remedy
 # common rule of thumb of 1e-3 by two orders of magnitude on each side.
 VANISHED = 1e-5  # gradient of a weight against the largest of the model, both per root-element; healthy runs have 1e-4
 EXPLODED = 100.0  # growth of the model's gradient norm over the run
-BURST = 30.0  # one step's gradient norm against the median of the readings around it
+BURST = 30.0  # one step's gradient norm against the median of the measurements around it
 BURST_OVER_START = 3.0  # … and against the norm at the start of the run
-NEIGHBOURS = 5  # readings on each side
-EARLY = 5  # readings at the start
+NEIGHBOURS = 5  # measurements on each side
+EARLY = 5  # measurements at the start
 RATIO = (1e-5, 1e-1)  # update length against weight length
 
 
@@ -28,7 +28,7 @@ RATIO = (1e-5, 1e-1)  # update length against weight length
     "gradients",
     ("gradients", "grad_norm"),
     null="the smallest gradient of a healthy network, per root-element, is above 1e-4 of its largest",
-    threshold=f"below {VANISHED:g} of the largest on the first {EARLY} readings or the last, or exactly zero",
+    threshold=f"below {VANISHED:g} of the largest on the first {EARLY} measurements or the last, or exactly zero",
     refuted_by="weights that reach a low loss all the same",
 )
 def vanishing(context: Context) -> Iterator[Finding]:
@@ -91,7 +91,7 @@ def vanishing(context: Context) -> Iterator[Finding]:
     ("gradients", "grad_norm"),
     least=3,
     null="the gradient norm of a healthy run stays within a factor of ten of where it began",
-    threshold=f"{EXPLODED:g} times its start, or one reading {BURST:g} times those around it, or one that is not "
+    threshold=f"{EXPLODED:g} times its start, or one measurement {BURST:g} times those around it, or one that is not "
     f"finite",
     refuted_by="a loss that falls undisturbed",
 )
@@ -169,7 +169,7 @@ def exploding(context: Context) -> Iterator[Finding]:
     "gradients",
     ("gradients", "update_ratio"),
     null="updates of a tensor are about a thousandth of it, from 1e-5 to a tenth",
-    threshold=f"above {RATIO[1]:g} or below {RATIO[0]:g} on the last readings",
+    threshold=f"above {RATIO[1]:g} or below {RATIO[0]:g} on the last measurements",
     source="rule of thumb of 1e-3, two orders of magnitude on each side",
     refuted_by="tensors that are meant to move so",
 )

@@ -22,7 +22,7 @@ APART = 0.9  # |share|: one of two neighbouring layers holds 95 % of their squar
 
 
 def _at_the_start(table: Measurements, vital: str, metric: str) -> list[tuple[Series, float]]:
-    """First readings, where they are from the very first steps."""
+    """First measurements, where they are from the very first steps."""
     first = table.steps[0] if table.steps else 0
     return [(s, float(s.values[0])) for s in table.at(vital, metric) if len(s.values) and s.steps[0] <= first + 2]
 

@@ -24,7 +24,7 @@ REPEATED = 4  # batches in a row that are equal
     ("inputs", "mean"),
     optional=True,
     null="data are finite",
-    threshold="one value of the batch is NaN or infinite; where the batch itself was not looked at, the first hidden "
+    threshold="one value of the batch is NaN or infinite; where the batch itself was not measured, the first hidden "
     "layer broke on a step whose weights were finite",
     source="arithmetic: finite weights make no NaN of ordinary numbers",
     refuted_by="a batch that is finite when looked at by hand",
@@ -53,7 +53,7 @@ def not_finite(context: Context) -> Iterator[Finding]:
 
 
 def _came_in(table: Measurements) -> Iterator[Finding]:
-    """The same, of a batch that was not looked at: what the first layer gave broke though its weights had not."""
+    """The same, of a batch that was not measured: what the first layer gave broke though its weights had not."""
     layers = [str(s.get("name")) for s in table.meta.get("sites", ()) if s.get("follows") == "input"]
     site = next(iter(table.at("preactivations", "mean", finite=False)), None)
     loss, read = table.loss, {s.site: s for s in table.at("inputs", "max_abs", finite=False)}
@@ -65,7 +65,7 @@ def _came_in(table: Measurements) -> Iterator[Finding]:
     step = int(site.steps[broken[0]])
     before = loss.values[loss.steps < step]
     if not np.isfinite(before).all() or any((s.steps == step).any() for s in read.values()):
-        return  # it had broken before, or the batch was looked at and was finite
+        return  # it had broken before, or the batch was measured and was finite
     ground = _weights_at(table, step)
     if ground is None:
         return
@@ -147,7 +147,7 @@ def unnormalised(context: Context) -> Iterator[Finding]:
     ("inputs", "varying"),
     optional=True,
     null="features differ from example to example about as much as from each other",
-    threshold=f"a spread over the examples below {CONSTANT:g} of the spread of everything, on most readings",
+    threshold=f"a spread over the examples below {CONSTANT:g} of the spread of everything, on most measurements",
     source="choice of this project; usual data have 0.3 to 1",
     refuted_by="batches that differ when looked at by hand",
 )
@@ -192,7 +192,7 @@ def constant(context: Context) -> Iterator[Finding]:
 def same_batch(context: Context) -> Iterator[Finding]:
     """One batch again and again."""
     if context.table.meta.get("probe"):
-        return  # what is looked at is a fixed batch, not the loop's
+        return  # what is measured is a fixed batch, not the loop's
     for s in context.table.at("inputs", "mark"):
         again = np.concatenate([[False], np.diff(s.values) == 0])
         stretch = last_stretch(s.steps, again, gap=0)

@@ -12,7 +12,7 @@ from netvitals.findings.statistics import confidence, line, noise, smoothed
 from netvitals.findings.updates import cost_of_guessing, typical_ratio
 from netvitals.runs import Evidence, Finding, Remedy
 
-READINGS = 20  # fewer readings of the loss than this say nothing about a plateau
+READINGS = 20  # fewer measurements of the loss than this say nothing about a plateau
 FLAT_SHARE = 0.3  # the part of the run that must be flat
 FLAT_FALL = 0.01  # flat: the loss fell by less than this share of itself over that part
 HIGH = 0.5  # a loss that ends above this share of the first never left
@@ -123,7 +123,8 @@ def plateau(context: Context) -> Iterator[Finding]:
 
 
 def _stays(loss: Series) -> bool:
-    """Whether enough was seen and the loss does not surely fall: over all readings, or over the last half of them."""
+    """Whether enough was seen and the loss does not surely fall: over all measurements, or over the last half of
+    them."""
     if len(loss.values) < 2 * READINGS:
         return False
     good = np.isfinite(loss.values)

@@ -14,7 +14,7 @@ from netvitals.findings.statistics import confidence, line, noise, smoothed
 from netvitals.runs import Finding, Remedy
 
 RISE = 1.5  # the loss ends this many times above its smoothed lowest
-JUMP = 1.5  # a spike: this many times the median of the readings before it
+JUMP = 1.5  # a spike: this many times the median of the measurements before it
 LOST = 0.05  # and this share of what the network knew by then, from guessing or from the start of the run
 BEFORE = 15  # so many of them
 
@@ -25,8 +25,8 @@ BEFORE = 15  # so many of them
     "loss",
     ("loss", "loss"),
     least=2 * READINGS,
-    null="a reading of the loss stays within a few times its noise of those before it",
-    threshold=f"{JUMP:g} times the median of the {BEFORE} readings before and 8 times the noise, on two readings or "
+    null="a measurement of the loss stays within a few times its noise of those before it",
+    threshold=f"{JUMP:g} times the median of the {BEFORE} before and 8 times the noise, on two measurements or "
     f"more, and {LOST:.0%} of the way back to guessing: the loss of a converged run is small, and moves by factors",
     refuted_by="data of another kind on these steps, for which the loss is higher",
 )

@@ -13,11 +13,11 @@ from netvitals.runs import Finding, Remedy
 FITS = 0.05  # share of the gradient that may be left unexplained where it is called a cross-entropy
 DOUBLE = 0.02
 SUMMED = 4.0  # times the gradient of a mean
-LEAST = 2  # readings that say so
+LEAST = 2  # measurements that say so
 
 
 def _cross_entropy(table: Measurements) -> tuple[Series, np.ndarray] | None:
-    """The scale of the loss's gradient, and on which readings it is that of a cross-entropy of logits."""
+    """The scale of the loss's gradient, and on which measurements it is that of a cross-entropy of logits."""
     scale = next(iter(table.at("outputs", "scale")), None)
     if scale is None:
         return None

@@ -14,7 +14,7 @@ from netvitals.runs import Finding, Remedy
 MULTIPLES = 0.5  # share of entries that are whole multiples of the smallest; 0.02 by chance
 ZEROS = 0.2  # share of exact zeros
 TENSORS = 0.4  # of the matrices
-RUNAWAY = 1e3  # times the first readings
+RUNAWAY = 1e3  # times the first measurements
 
 
 @rule(

@@ -17,7 +17,7 @@ NAMED = 4  # so many layers are named one by one; more are given as a range
 
 @dataclass(frozen=True)
 class Context:
-    """What a rule may ask: the readings, and the activation function at each site, where it is known."""
+    """What a rule may ask: the measurements, and the activation function at each site, where it is known."""
 
     table: Measurements
     activations: dict[str, Any]
@@ -25,20 +25,20 @@ class Context:
 
 @dataclass(frozen=True)
 class Rule:
-    """A question asked of the readings, with what it needs to be answered."""
+    """A question asked of the measurements, with what it needs to be answered."""
 
     name: str
     question: str
     vital: str  # the panel that shows what it found
     needs: tuple[tuple[str, str], ...]  # (vital, metric), any of which makes the question answerable
     observe: Callable[[Context], list[Finding]]
-    least: int = 1  # readings a series must have for the question to make sense
+    least: int = 1  # measurements a series must have for the question to make sense
     optional: bool = False  # asked only where some of what it needs was read: not every model has a stream or experts
     null: str = ""  # what a healthy network shows
     threshold: str = ""  # beyond what the rule speaks
     source: str = ""  # where that comes from
     refuted_by: str = ""  # what would prove a finding of it wrong
-    also: tuple[str, ...] = ()  # other vital signs whose readings it judges
+    also: tuple[str, ...] = ()  # other vital signs whose measurements it judges
     asked: Callable[[Mapping[str, Any]], int] | None = (
         None  # of an exact check: how often it ran, by the run's metadata
     )
@@ -164,7 +164,7 @@ def together(
     vital: str = "",
     remedy: Remedy | None = None,
 ) -> list[Finding]:
-    """One finding for all sites with the same trouble: as grave as the gravest, evidence of the worst first."""
+    """One finding for all sites with the same trouble: as grave as the most severe, evidence of the worst first."""
     if not hits:
         return []
     ordered = sorted(hits, key=lambda h: (SEVERITIES.index(h.severity), -h.size))

@@ -1,4 +1,4 @@
-"""Readings from wherever they are (a run on disk, a checkup, a list, a frame) in one shape that rules can ask."""
+"""Measurements from wherever they are (a run on disk, a checkup, a list, a frame) in one shape that rules can ask."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ class Measurements:
 
     @property
     def looks(self) -> int:
-        """Measured steps: those with a reading besides the loss."""
+        """Measured steps: those with a measurement besides the loss."""
         return len(_steps(s for s in self.series.values() if s.vital != "loss"))
 
     @property
@@ -179,11 +179,11 @@ class Measurements:
 
 
 def table(source: Any) -> Measurements:
-    """The readings of anything that holds them, gathered into curves.
+    """The measurements of anything that holds them, gathered into curves.
 
     Args:
-        source: a Run, a Table, a polars frame in long form, readings, or anything that carries ``.readings`` (and
-            perhaps ``.arrays`` and ``.meta``), such as a checkup.
+        source: a Run, a Table, a polars frame in long form, measurements, or anything that carries ``.measurements``
+        (and perhaps ``.arrays`` and ``.meta``), such as a checkup.
 
     Returns:
         A curve by (vital, site, metric), the last array of each, and the metadata; a Table is returned as it is.
@@ -204,29 +204,30 @@ def table(source: Any) -> Measurements:
         missing = {"step", "vital", "site", "metric", "value"} - set(source.columns)
         if missing:
             raise ValueError(
-                f"a frame of readings has the columns step, vital, site, metric, value; "
+                f"a frame of measurements has the columns step, vital, site, metric, value; "
                 f"this one lacks {', '.join(sorted(missing))}"
             )
         return _gathered(source.select("step", "vital", "site", "metric", "value").iter_rows(), (), {})
-    if hasattr(source, "readings"):
-        given = source.readings() if callable(source.readings) else source.readings
+    if hasattr(source, "measurements"):
+        given = source.measurements() if callable(source.measurements) else source.measurements
         arrays = getattr(source, "arrays", ())
         return table_of(given, arrays() if callable(arrays) else arrays, _meta(source))
     if isinstance(source, Iterable) and not isinstance(source, str | bytes | Mapping):
         return table_of(source)
     raise TypeError(
-        f"findings are drawn from a run, a checkup, a frame or a list of readings, got "
+        f"findings are drawn from a run, a checkup, a frame or a list of measurements, got "
         f"{type(source).__name__}; open a run with netvitals.open_run(path)"
     )
 
 
 def table_of(
-    readings: Iterable[Any], arrays: Iterable[ArrayMeasurement] = (), meta: Mapping[str, Any] | None = None
+    measurements: Iterable[Any], arrays: Iterable[ArrayMeasurement] = (), meta: Mapping[str, Any] | None = None
 ) -> Measurements:
-    """A table from ``readings`` in memory, with ``arrays`` and ``meta``; array readings among them are told apart."""
+    """A table from ``measurements`` in memory, with ``arrays`` and ``meta``; array measurements among them are told
+    apart."""
     scalars: list[Measurement] = []
     kept = list(arrays)
-    for reading in readings:
+    for reading in measurements:
         if isinstance(reading, Measurement):
             scalars.append(reading)
         elif isinstance(reading, ArrayMeasurement):
@@ -258,7 +259,7 @@ def is_pooled(site: str) -> bool:
     """Whether a site's numbers are those of the whole model.
 
     Args:
-        site: the name of a site in a reading.
+        site: the name of a site in a measurement.
 
     Returns:
         True for numbers of the whole model, False for those of one place.

@@ -40,7 +40,7 @@ STANDS = 0.1  # of what the loss had gained, gained once more since the layer pa
     refuted_by="a validation score that does not suffer",
 )
 def cliff(context: Context) -> Iterator[Finding]:
-    """Layers with more exact zeros than this run stands, or than short runs stood, and layers on their way there."""
+    """Layers with more exact zeros than this run can take, or than short runs could, and layers on their way there."""
     loss = context.table.loss
     hits, near, fine = [], [], []
     own = False
@@ -71,7 +71,7 @@ def cliff(context: Context) -> Iterator[Finding]:
     yield from together(
         fine,
         what=lambda where, worst: (
-            f"{percent(worst.size)} of the activations of {called(worst.site)} are exactly zero, and this run stands it"
+            f"{percent(worst.size)} of the activations of {called(worst.site)} are exactly zero, and it still learns"
             f" (in {where}): its loss has gone on falling since {percent(CLIFF)}."
         ),
         why=short,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-ONE_READING = 0.75  # how sure one reading alone makes anybody, however far it is beyond a threshold
+ONE_READING = 0.75  # how sure one measurement alone makes anybody, however far it is beyond a threshold
 LEAST, MOST = 0.5, 0.99
 
 
@@ -20,12 +20,12 @@ class Stretch(NamedTuple):
 
     since: int
     until: int
-    share: float  # of the readings in between that showed it
-    lasting: bool  # it was there on the last reading
+    share: float  # of the measurements in between that showed it
+    lasting: bool  # it was there on the last measurement
 
 
 def last_stretch(steps: np.ndarray, seen: np.ndarray, gap: int = 2) -> Stretch | None:
-    """The last stretch of readings that show something; up to ``gap`` readings in a row may miss it.
+    """The last stretch of measurements that show something; up to ``gap`` measurements in a row may miss it.
 
     >>> last_stretch(np.arange(8), np.array([1, 0, 0, 0, 1, 1, 0, 1], bool))
     Stretch(since=4, until=7, share=0.75, lasting=True)
@@ -41,10 +41,10 @@ def last_stretch(steps: np.ndarray, seen: np.ndarray, gap: int = 2) -> Stretch |
 
 
 def confidence(values: np.ndarray, threshold: float, *, above: bool = True, log: bool = True) -> float:
-    r"""How sure these readings make it that their level is beyond a threshold.
+    r"""How sure these measurements make it that their level is beyond a threshold.
 
     $\Phi_t\!\big((\bar v - c)/(s/\sqrt n)\big)$ with Student's distribution, of logarithms where all is positive; one
-    or two readings are worth 0.75 at most.
+    or two measurements are worth 0.75 at most.
 
     >>> round(confidence(np.array([3.0, 2.9, 3.1, 3.0]), 1.0), 2), confidence(np.array([1.01]), 1.0) < 0.6
     (0.99, True)
@@ -67,7 +67,8 @@ def confidence(values: np.ndarray, threshold: float, *, above: bool = True, log:
 
 
 class LineFit(NamedTuple):
-    """A straight line through readings: its slope a step, the error of that, and how far it goes from end to end."""
+    """A straight line through measurements: its slope a step, the error of that, and how far it goes from end to
+    end."""
 
     slope: float
     stderr: float
@@ -98,7 +99,7 @@ def line(steps: np.ndarray, values: np.ndarray) -> LineFit:
 
 
 def noise(values: np.ndarray) -> float:
-    """Spread of one reading around its neighbours (differences carry the noise twice).
+    """Spread of one measurement around its neighbours (differences carry the noise twice).
 
     >>> noise(np.array([1.0, 1.0, 1.0]))
     0.0
@@ -109,7 +110,7 @@ def noise(values: np.ndarray) -> float:
 
 
 def smoothed(values: np.ndarray, parts: int = 20) -> np.ndarray:
-    """A running median over a ``parts``-th of the readings, as long as the series.
+    """A running median over a ``parts``-th of the measurements, as long as the series.
 
     >>> smoothed(np.array([1.0, 9.0, 1.0]), parts=1).tolist()
     [1.0, 1.0, 1.0]

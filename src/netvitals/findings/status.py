@@ -1,4 +1,5 @@
-"""The status of a vital sign, in seven states. Green is said only where a rule looked at readings of the last steps."""
+"""The status of a vital sign, in seven states. Green is said only where a rule looked at measurements of the last
+steps."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ WORDS: Mapping[str, str] = {
     "stale": "stale",
     "not finite": "not finite",
 }
-READINGS_LATE = 3  # a vital sign may miss so many of its own intervals before its readings are stale
+READINGS_LATE = 3  # a vital sign may miss so many of its own intervals before its measurements are stale
 
 
 @dataclass(frozen=True)
@@ -45,28 +46,30 @@ class Status:
 
 
 def status_of_vitals(
-    readings: Measurements, findings: Iterable[Finding], checked: Sequence[Any], rules: Sequence[Any]
+    measurements: Measurements, findings: Iterable[Finding], checked: Sequence[Any], rules: Sequence[Any]
 ) -> dict[str, Status]:
-    """The status of every vital sign that has readings."""
+    """The status of every vital sign that has measurements."""
     found = list(findings)
     asked = {c.rule for c in checked if c.series and not c.trouble}
-    vitals = dict.fromkeys(vital for vital, _, _ in readings.series)
-    return {vital: _status(vital, readings, found, asked, rules) for vital in vitals}
+    vitals = dict.fromkeys(vital for vital, _, _ in measurements.series)
+    return {vital: _status(vital, measurements, found, asked, rules) for vital in vitals}
 
 
-def _status(vital: str, readings: Measurements, found: list[Finding], asked: set[str], rules: Sequence[Any]) -> Status:
-    """As grave as the gravest finding on its card or from its readings."""
-    mine = [s for s in readings.series.values() if s.vital == vital]
+def _status(
+    vital: str, measurements: Measurements, found: list[Finding], asked: set[str], rules: Sequence[Any]
+) -> Status:
+    """As grave as the most severe finding on its card or from its measurements."""
+    mine = [s for s in measurements.series.values() if s.vital == vital]
     broken = [s for s in mine if len(s.values) and not np.isfinite(s.values[-1]) and np.isfinite(s.values).any()]
     never = [s for s in mine if len(s.values) and not np.isfinite(s.values).any()]
     last = max(int(s.steps[-1]) for s in mine)
-    run = readings.steps
+    run = measurements.steps
     grave = min(
         (f for f in found if f.severity != "info" and (f.vital == vital or any(e.vital == vital for e in f.evidence))),
         key=lambda f: SEVERITIES.index(f.severity),
         default=None,
     )
-    lost = _lost(readings)
+    lost = _lost(measurements)
     if broken and (len(broken) * 2 >= len(mine) or vital == "loss" or lost is not None):
         first = min(int(s.steps[~np.isfinite(s.values)][0]) for s in broken)
         return Status("not finite", f"since step {first}")
@@ -88,9 +91,9 @@ def _status(vital: str, readings: Measurements, found: list[Finding], asked: set
     return Status("not asked", "no rule judges it")
 
 
-def _lost(readings: Measurements) -> int | None:
+def _lost(measurements: Measurements) -> int | None:
     """The step from which the loss is not finite to the end."""
-    loss = readings.loss
+    loss = measurements.loss
     if loss is None or not len(loss.values) or np.isfinite(loss.values[-1]):
         return None
     good = np.flatnonzero(np.isfinite(loss.values))
@@ -98,6 +101,6 @@ def _lost(readings: Measurements) -> int | None:
 
 
 def _interval(curves: Sequence[Any]) -> float:
-    """Training steps between two readings of a vital sign, by the series that is read most seldom."""
+    """Training steps between two measurements of a vital sign, by the series that is read most seldom."""
     gaps = [float(np.median(np.diff(s.steps))) for s in curves if len(s.steps) > 1]
     return max(gaps, default=float("inf"))

@@ -35,7 +35,7 @@ SWINGS, SWING, SWINGING = 20, 0.01, 0.2  # steps in a row, a rise that counts, s
     ("gradients", "grad_norm"),
     least=READINGS,
     null="the norm of gradients varies from batch to batch by several percent; a clip touches the largest of them",
-    threshold=f"the norm is the same within {SAME:g} on nearly every reading",
+    threshold=f"the norm is the same within {SAME:g} on nearly every measurement",
     source="arithmetic: a clipped gradient has the norm it was clipped at",
     refuted_by="a norm that differs from step to step before it is clipped by less than that",
     also=("loss",),

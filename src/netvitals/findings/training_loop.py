@@ -12,7 +12,7 @@ from netvitals.findings.statistics import last_stretch
 from netvitals.runs import Finding, Remedy
 
 CARRIED = 0.05  # what is left of old gradients, over the new one; exactly 0 after zero_grad
-MOST = 0.8  # share of the readings that must show it
+MOST = 0.8  # share of the measurements that must show it
 SHARE = 0.3  # of the weights outside the optimizer: more than a head or an embedding that was left out on purpose
 UNIFORM = (1.60, 1.85)  # max |w| over the spread of a tensor as torch draws it (√3 for a uniform one)
 

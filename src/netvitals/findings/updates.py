@@ -13,7 +13,7 @@ from netvitals.findings.series import Measurements, Series
 from netvitals.findings.statistics import confidence, last_stretch, line, noise, smoothed
 from netvitals.runs import Evidence, Finding, Remedy
 
-EARLY = 6  # readings at the start
+EARLY = 6  # measurements at the start
 HEAVY = 0.95  # a momentum above this is what makes steps long; 0.9 is usual
 FIRST = 0.2  # half of the matrices change by this share of themselves in one early step
 LONG = 0.06  # … by this share, while the loss climbs
@@ -34,7 +34,7 @@ def typical_ratio(table: Measurements) -> Series | None:
     """Median over the matrices of a ``table`` of the update ratio, step by step.
 
     What began at zero (the second factor of an adapter, a branch that is to grow) has at first no size of its own that
-    a step could be compared with, and counts from the readings after the first ones.
+    a step could be compared with, and counts from the measurements after the first ones.
     """
     found = [s for s in table.at("gradients", "update_ratio") if table.is_matrix(s.site) and "[" not in s.site]
     if not found:
@@ -79,7 +79,7 @@ def climbs(loss: Series | None) -> tuple[int, float] | None:
     """The step at which the ``loss`` stood highest above its start, and how many times; None where it never climbed
     surely.
 
-    The start is the median of the first readings; its noise decides what is a climb.
+    The start is the median of the first measurements; its noise decides what is a climb.
     """
     if loss is None or len(loss.finite) < READINGS or loss.values[0] <= 0:
         return None
@@ -116,7 +116,7 @@ def relapses(loss: Series | None) -> tuple[int, float, float] | None:
     ("gradients", "update_ratio"),
     null="in its first steps a healthy network changes a weight matrix by 0.1 to 15 % of itself, later by about a "
     "thousandth, and its loss does not climb above its start",
-    threshold=f"{percent(FIRST)} in one of the first {EARLY} readings; or {percent(LONG)} while the loss climbs "
+    threshold=f"{percent(FIRST)} in one of the first {EARLY} measurements; or {percent(LONG)} while the loss climbs "
     f"surely; or "
     f"a loss {CLIMB:g} times its start and {ABOVE:g} times its noise above it",
     refuted_by="a run at a third of the rate that ends no lower",
@@ -301,7 +301,7 @@ def _decayed(table: Measurements) -> Iterator[Finding]:
     ("gradients", "update_ratio"),
     least=READINGS,
     null="a schedule that ends at zero ends with the run, and before it the loss has stopped to fall",
-    threshold=f"updates below {STILL:g} of the weights on the last readings while gradients are there",
+    threshold=f"updates below {STILL:g} of the weights on the last measurements while gradients are there",
     refuted_by="a schedule that is meant to have ended",
     also=("loss",),
 )
@@ -338,7 +338,7 @@ def at_zero(context: Context) -> Iterator[Finding]:
 
 
 def always_clipped(table: Measurements) -> tuple[Series, float] | None:
-    """The gradient norm of a ``table`` and its level, where it is the same on nearly every reading."""
+    """The gradient norm of a ``table`` and its level, where it is the same on nearly every measurement."""
     whole = table.get("gradients", "model", "grad_norm")
     if whole is None or len(whole.finite) < READINGS or len(whole.finite) < len(whole.values):
         return None

@@ -6,7 +6,7 @@ to.
 * :class:`Forecast`: one number with a date, two intervals, the conditions it rests on, or the reason why there is none;
 * :class:`Forecaster`: makes them while a run trains (a watch has one), from looks and losses;
 * :func:`score`, :func:`by_method`: what came, against forecasts without a law;
-* :func:`forecast_log`: all of a stored run, scored from its readings;
+* :func:`forecast_log`: all of a stored run, scored from its measurements;
 * :func:`look_ahead`: will this run be lost? A copy trains ahead; :class:`Lookahead` has a watch do so.
 """
 

@@ -1,9 +1,10 @@
 r"""Where a quantity goes: a blend of what its past says, fitted once on the tuning families of the corpus.
 
-With the last reading $y$, the forecast of a day is $y+\sum_k w_k c_k$. The $c_k$ are changes that carry over from one
-network to another, because each is in the units of the quantity's own past: to the mean of the last three readings; to
+With the last measurement $y$, the forecast of a day is $y+\sum_k w_k c_k$. The $c_k$ are changes that carry over from
+one network to another, because each is in the units of the quantity's own past: to the mean of the last three
+measurements; to
 the end of the line through the last quarter; along its slope per step, which fades as $e^{-2\Delta/t}$, and the same
-times the share of the learning rate that is still to be spent; as it went before; to the mean of all readings. Gate
+times the share of the learning rate that is still to be spent; as it went before; to the mean of all measurements. Gate
 density has the law of its channels besides (:mod:`netvitals.forecasts.gate_paths`), and, with sparsity, what a learning
 rate does that climbs beyond all that the network has known: units close, in proportion to $d(1-d)$ of the open share
 $d$, to $\ln\eta/\eta_{max}$, and to how far the rate has climbed before; beyond twice the known rate nothing is said.
@@ -63,8 +64,8 @@ FITTED: Mapping[str, Mapping[str, Row]] = {
         "end": ((0.368, 0.495, -0.039, 0.002, 0.007, 0.087), (0.51, 1.32)),
     },
 }
-# where nothing that was learned on some families held on others, the last reading stands, or the stream goes on between
-# the lines per step and per learning rate; their intervals are those of the tuning families too
+# where nothing that was learned on some families held on others, the last measurement stands, or the stream goes on
+# between the lines per step and per learning rate; their intervals are those of the tuning families too
 LINES: Mapping[str, Row] = {
     "10 %": ((), (0.37, 0.71)),
     "25 %": ((), (0.66, 1.06)),

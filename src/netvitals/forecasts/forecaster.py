@@ -22,7 +22,7 @@ from netvitals.forecasts.series_history import LEAST, SeriesHistory, followed, s
 from netvitals.optim import RatePlan
 
 AGAIN = 1.25  # forecasts are made when the run has grown by this factor since the last ones
-FORCES = 8  # readings of a force that its error is taken over
+FORCES = 8  # measurements of a force that its error is taken over
 DAYS = 6  # on which a method must have been scored before it can be demoted
 SITES = 64  # of a quantity, at most
 RECENT = 40  # looks that the truth of a day is read from
@@ -91,7 +91,7 @@ class Forecaster:
         """A look that is finished; returns the forecasts made on it, refused ones too.
 
         Args:
-            columns: the readings of one measured step.
+            columns: the measurements of one measured step.
         """
         step = columns.step
         self._advance(step)
@@ -288,7 +288,7 @@ class Forecaster:
     # ---------------------------------------------------------------- when the day comes
 
     def _score(self, step: int) -> None:
-        """Score every forecast whose day has come, by the readings around it."""
+        """Score every forecast whose day has come, by the measurements around it."""
         waiting: list[Forecast] = []
         for event in self._events:
             happened = self.plateaus.truth(event, step)

@@ -1,4 +1,5 @@
-"""The ledger of a run: every forecast that was stored, and the score of each whose day has come, from the readings."""
+"""The ledger of a run: every forecast that was stored, and the score of each whose day has come, from the
+measurements."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ class ForecastLog(Result):
     Attributes:
         forecasts: all of them, refused ones too.
         scores: of those whose day has come.
-        last_step: how far the run's readings go; −1 where it has none.
+        last_step: how far the run's measurements go; −1 where it has none.
         skipped: what could not be scored → reason.
     """
 

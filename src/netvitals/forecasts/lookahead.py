@@ -24,7 +24,7 @@ from netvitals.capture import LossFn, Result, preserved, task_of
 from netvitals.forecasts.divergence import Danger
 
 STEPS = 100  # that are looked ahead
-Readings = Mapping[tuple[str, str, str], float]  # by vital sign, site and metric
+MeasuredValues = Mapping[tuple[str, str, str], float]  # by vital sign, site and metric
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class LookaheadRun(Result):
         climb: how far the mean loss was above its lowest at the end of the last one, in the logarithm; NaN where it
             was too short to know.
         climb_stderr: the standard error of that.
-        readings: by step, what ``read`` gave there, in the first order of the batches.
+        measurements: by step, what ``read`` gave there, in the first order of the batches.
         conditions: what it was looked ahead with.
         refused: why nothing could be lookahead, in words; empty where it could.
     """
@@ -50,7 +50,7 @@ class LookaheadRun(Result):
     lost_at: tuple[int | None, ...] = ()
     climb: float = math.nan
     climb_stderr: float = math.inf
-    readings: Mapping[int, Readings] = field(default_factory=dict)
+    measurements: Mapping[int, MeasuredValues] = field(default_factory=dict)
     conditions: Mapping[str, str] = field(default_factory=dict)
     refused: str = ""
 
@@ -88,7 +88,7 @@ def look_ahead(
     orders: int = 1,
     clip: float | None = None,
     seed: int = 0,
-    read: Callable[[nn.Module], Readings] | None = None,
+    read: Callable[[nn.Module], MeasuredValues] | None = None,
     days: Collection[int] = (),
 ) -> LookaheadRun:
     """Train a copy of ``model`` ahead, and see whether it is lost; model, optimizer and generators stay as they are.
@@ -131,11 +131,11 @@ def look_ahead(
     if not isinstance(optimizer, Optimizer):
         raise TypeError(f"optimizer must be a torch.optim.Optimizer, got a {type(optimizer).__name__}")
     table = _table(rates, optimizer, max(steps, max(days, default=step) - step))
-    readings: dict[int, Readings] = {}
+    measurements: dict[int, MeasuredValues] = {}
 
     def seen(number: int, twin: nn.Module) -> None:
         if read is not None and number + step in days:
-            readings.setdefault(number + step, read(twin))
+            measurements.setdefault(number + step, read(twin))
 
     judge = _judge(history, step)
     losses: list[tuple[float, ...]] = []
@@ -164,7 +164,7 @@ def look_ahead(
         lost_at=tuple(lost_at),
         climb=climb,
         climb_stderr=climb_stderr,
-        readings=readings,
+        measurements=measurements,
         conditions=conditions,
     )
 

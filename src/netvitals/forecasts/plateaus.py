@@ -22,7 +22,7 @@ from netvitals.saddle import LEAVES, EscapeForecast, measure_growth, rate_left
 
 RECENT = 1000  # losses that wait for the next look at most
 AGAIN = 1.1  # forecasts are made when the run has grown by this factor since the last ones
-CLOSE = 1.01  # by this factor the run has grown before the slope of the loss is looked at again
+CLOSE = 1.01  # by this factor the run has grown before the slope of the loss is measured again
 ALONE_SPREAD = 0.4  # standard deviation of ln(time left) from the loss alone
 AGREE = 0.2  # spread of the last dates, as a share of the time left, that a forecast from the loss alone bears
 SHADOWS = 4  # of them

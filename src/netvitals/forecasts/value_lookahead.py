@@ -1,13 +1,13 @@
-r"""Where vital signs go, tried: a copy trains ahead and is looked at on the days that forecasts are made for.
+r"""Where vital signs go, tried: a copy trains ahead and is measured on the days that forecasts are made for.
 
 What the past of a run says of gate density, sparsity and norms is little (``docs/forecasts.md``); a copy that trains on
 the batches at hand, at the learning rates that are planned, knows where training goes. It costs what it says: with
 ``ahead`` = 0.25 the copy takes a quarter of the steps that have passed, each time that the run has doubled, which comes
 to half of the run's steps at most.
 
-With the fixed batch of a watch the reading of the copy is the forecast. Without it, readings are of batches that
-differ, and the forecast is $y+r_d-r_0$, with the last reading $y$ of the run, $r_0$ and $r_d$ of the copy today and on
-the day, both on the same batches.
+With the fixed batch of a watch the reading of the copy is the forecast. Without it, measurements are of batches that
+differ, and the forecast is $y+r_d-r_0$, with the last measurement $y$ of the run, $r_0$ and $r_d$ of the copy today
+and on the day, both on the same batches.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from torch import nn
 
 from netvitals.capture import LossFn, observe
 from netvitals.forecasts.forecast import Forecast
-from netvitals.forecasts.lookahead import LookaheadRun, Readings
+from netvitals.forecasts.lookahead import LookaheadRun, MeasuredValues
 from netvitals.forecasts.series_history import SeriesHistory, short
 
 METHOD = "look-ahead"
 READ = ("gates", "sparsity", "stream")  # vital signs that need nothing but a copy and a batch
 GROWN = 2.0  # looked ahead again when the run has grown by this factor
-BATCHES = 4  # that the copy is looked at with, where there is no fixed one
+BATCHES = 4  # that the copy is measured with, where there is no fixed one
 ENOUGH = 16  # batches to train on: with fewer the copy learns those by heart, and is off as far as the past
 # half widths of the 50 and 80 % intervals in units of what was seen: the mean step from look to look, more for a day
 # further ahead, and the change; so that those of gate density held on the tuning families of the corpus
@@ -103,7 +103,9 @@ class ValueLookahead:
         return out
 
 
-def reader(loss_fn: LossFn, batches: Sequence[Any], vitals: Callable[[], list[Any]]) -> Callable[[nn.Module], Readings]:
+def reader(
+    loss_fn: LossFn, batches: Sequence[Any], vitals: Callable[[], list[Any]]
+) -> Callable[[nn.Module], MeasuredValues]:
     """A function that reads vital signs of a copy, the mean over batches.
 
     >>> from netvitals.vitals import Gates
@@ -114,10 +116,10 @@ def reader(loss_fn: LossFn, batches: Sequence[Any], vitals: Callable[[], list[An
     True
     """
 
-    def read(model: nn.Module) -> Readings:
+    def read(model: nn.Module) -> MeasuredValues:
         every: dict[tuple[str, str, str], list[float]] = {}
         for batch in batches:
-            for r in observe(model, loss_fn, batch, vitals=vitals()).readings:
+            for r in observe(model, loss_fn, batch, vitals=vitals()).measurements:
                 every.setdefault((r.vital, r.site, r.metric), []).append(float(r.value))
         return {key: sum(values) / len(values) for key, values in every.items()}
 
@@ -139,11 +141,11 @@ def looks_around(steps: Sequence[int], day: float) -> dict[int, float]:
 def _moved(
     found: LookaheadRun, key: tuple[str, str, str], track: SeriesHistory, i: int, day: int, fixed: bool
 ) -> float:
-    """The change from today's reading; NaN where the copy was not looked at."""
-    now, today, total = float(track.last[i]), found.readings.get(found.step, {}).get(key, math.nan), 0.0
+    """The change from today's reading; NaN where the copy was not measured."""
+    now, today, total = float(track.last[i]), found.measurements.get(found.step, {}).get(key, math.nan), 0.0
     for look, weight in looks_around(track.steps, day).items():
         if look > track.steps[-1]:
-            then = found.readings.get(look, {}).get(key, math.nan)
+            then = found.measurements.get(look, {}).get(key, math.nan)
             total += weight * (then - (now if fixed else today))
     return total
 

@@ -19,7 +19,7 @@ def begin(model: nn.Module, optimizer: Any, step: int, options: Mapping[str, Any
 
     >>> net = nn.Linear(2, 1)
     >>> vitals = begin(net, None, 7, {"every": 5})
-    >>> vitals.step(0.5); vitals.close(); [(r.step, r.value) for r in vitals.readings]
+    >>> vitals.step(0.5); vitals.close(); [(r.step, r.value) for r in vitals.measurements]
     [(7, 0.5)]
     """
     settings = dict(options)

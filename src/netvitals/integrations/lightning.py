@@ -23,7 +23,7 @@ except ImportError:
 class VitalsCallback(Callback):
     """Watches the network of a LightningModule while it is fitted.
 
-    A LightningModule is seldom called itself: its ``training_step`` calls networks inside it, and these are looked at.
+    A LightningModule is seldom called itself: its ``training_step`` calls networks inside it, and these are measured.
     Steps are those of the optimizers (``accumulate_grad_batches`` micro-batches each), and go on where a checkpoint was
     left.
 

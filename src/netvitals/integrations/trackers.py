@@ -22,7 +22,7 @@ TRACKERS = ("wandb", "tensorboard", "mlflow")
 
 
 def send(run: str | os.PathLike[str], to: str, *, sites: bool = False, **options: Any) -> int:
-    """Log the readings of a run step by step; returns how many numbers were sent.
+    """Log the measurements of a run step by step; returns how many numbers were sent.
 
     Args:
         run: path of the run.
@@ -45,7 +45,7 @@ def send(run: str | os.PathLike[str], to: str, *, sites: bool = False, **options
     openers = {"wandb": _wandb, "tensorboard": _tensorboard, "mlflow": _mlflow}
     if to not in openers:
         raise ValueError(
-            f"readings can be sent to {', '.join(TRACKERS)}, got {to!r}; other trackers get them while the model "
+            f"measurements can be sent to {', '.join(TRACKERS)}, got {to!r}; other trackers get them while the model "
             "trains, by netvitals.watch(…, log=…)"
         )
     known = open_run(run)

@@ -66,7 +66,7 @@ def invariant_of(model: nn.Module, loss_fn: LossFn, batch: Any) -> Invariant:
     except ValueError:  # a loss of the user's own: its value must not change
         if batch is None:
             raise ValueError(
-                "a loss of one's own is looked at on data of one's own: pass batch=(inputs, targets), or loss_fn as "
+                "a loss of one's own is measured on data of one's own: pass batch=(inputs, targets), or loss_fn as "
                 "'ce' or 'mse'"
             ) from None
         return Invariant(task_of(model, loss_fn, batch), None)

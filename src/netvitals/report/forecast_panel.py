@@ -11,13 +11,13 @@ ROWS = 60  # open forecasts shown
 EVENTS = {"loss/lost": "lost", "plateau/leaves": "leaves this plateau"}
 
 
-def forecast_panel(readings: Measurements) -> dict[str, Any] | None:
+def forecast_panel(measurements: Measurements) -> dict[str, Any] | None:
     """What the page says of forecasts, as plain values."""
-    made = [Forecast.from_dict(record) for record in readings.meta.get("forecasts") or ()]
+    made = [Forecast.from_dict(record) for record in measurements.meta.get("forecasts") or ()]
     if not made:
         return None
-    series = {key: (curve.steps, curve.values) for key, curve in readings.series.items()}
-    last = max((int(c.steps[-1]) for c in readings.series.values() if len(c.steps)), default=-1)
+    series = {key: (curve.steps, curve.values) for key, curve in measurements.series.items()}
+    last = max((int(c.steps[-1]) for c in measurements.series.values() if len(c.steps)), default=-1)
     book = ForecastLog(forecasts=tuple(made), scores=tuple(scored(made, series, last)), last_step=last)
     methods = [str(m) for m in book.methods()]
     methods += [f"last refusal: {book.refused[-1]}"] if book.refused else []

@@ -27,35 +27,38 @@ class Picture(NamedTuple):
     plot: Plot
 
 
-def gate_pictures(readings: Measurements, source: Any = None) -> list[Picture]:
-    """The pictures that the readings allow: both for a run on disk, the first for anything with arrays by channel."""
-    known = activations_of(readings)
-    follows = {str(s.get("name")): KINDS.get(str(s.get("follows")), OTHER) for s in readings.meta.get("sites", ())}
+def gate_pictures(measurements: Measurements, source: Any = None) -> list[Picture]:
+    """The pictures that the measurements allow: both for a run on disk, the first for anything with arrays by
+    channel."""
+    known = activations_of(measurements)
+    follows = {str(s.get("name")): KINDS.get(str(s.get("follows")), OTHER) for s in measurements.meta.get("sites", ())}
     out = []
     thetas = sorted(
         {
             float(metric.split("@")[1])
-            for vital, _, metric in readings.arrays
+            for vital, _, metric in measurements.arrays
             if vital == "gates" and metric.startswith("density@")
         }
     )
-    if known and thetas and (law := _law(readings, known, follows, thetas[-1])):
+    if known and thetas and (law := _law(measurements, known, follows, thetas[-1])):
         out.append(law)
-    if known and thetas and isinstance(source, Run) and len(readings.steps) > 1:
+    if known and thetas and isinstance(source, Run) and len(measurements.steps) > 1:
         first = source.arrays("preactivations", metric=("mu", "sigma"), first=True)
-        if moved := _margins(readings, first, known, follows, thetas[-1]):
+        if moved := _margins(measurements, first, known, follows, thetas[-1]):
             out.append(moved)
     return out
 
 
-def _law(readings: Measurements, known: Mapping[str, Any], follows: Mapping[str, str], theta: float) -> Picture | None:
+def _law(
+    measurements: Measurements, known: Mapping[str, Any], follows: Mapping[str, str], theta: float
+) -> Picture | None:
     from netvitals.gates import predict
 
     points: dict[str, list[np.ndarray]] = {}
     gaps = []
     for site, f in known.items():
-        mu, sigma = (readings.array("preactivations", site, m) for m in ("mu", "sigma"))
-        measured = readings.array("gates", site, f"density@{theta:g}")
+        mu, sigma = (measurements.array("preactivations", site, m) for m in ("mu", "sigma"))
+        measured = measurements.array("gates", site, f"density@{theta:g}")
         if mu is None or sigma is None or measured is None or not len(mu) == len(sigma) == len(measured):
             continue
         predicted = _finite(lambda f=f, mu=mu, sigma=sigma: predict(mu, sigma, f, theta), len(mu))
@@ -74,7 +77,7 @@ def _law(readings: Measurements, known: Mapping[str, Any], follows: Mapping[str,
 
 
 def _margins(
-    readings: Measurements,
+    measurements: Measurements,
     first: Iterable[ArrayMeasurement],
     known: Mapping[str, Any],
     follows: Mapping[str, str],
@@ -91,7 +94,7 @@ def _margins(
             for e in (
                 before.get((site, "mu")),
                 before.get((site, "sigma")),
-                *(readings.array("preactivations", site, m) for m in ("mu", "sigma")),
+                *(measurements.array("preactivations", site, m) for m in ("mu", "sigma")),
             )
             if e is not None
         ]

@@ -15,7 +15,7 @@ def figure(source: Any, vital: str, metric: str, *, kind: str = "heatmap") -> An
     """``metric`` of ``vital`` at every site over the steps. Needs the extra ``notebook``.
 
     Args:
-        source: a Run, a Watch, a frame or readings.
+        source: a Run, a Watch, a frame or measurements.
         vital: name of the vital sign, e.g. "gates".
         metric: name of the metric, e.g. "density@0.01".
         kind: "heatmap" (layers × steps) or "lines".
@@ -24,8 +24,8 @@ def figure(source: Any, vital: str, metric: str, *, kind: str = "heatmap") -> An
         A ``plotly.graph_objects.Figure``.
 
     >>> from netvitals.capture import Reading
-    >>> readings = [Reading(step, "gates", f"fc{i}", "density@0.01", 0.5) for step in range(3) for i in (1, 2)]
-    >>> figure(readings, "gates", "density@0.01").data[0].z.shape  # layers × steps
+    >>> measurements = [Reading(step, "gates", f"fc{i}", "density@0.01", 0.5) for step in range(3) for i in (1, 2)]
+    >>> figure(measurements, "gates", "density@0.01").data[0].z.shape  # layers × steps
     (2, 3)
     """
     try:
@@ -35,12 +35,12 @@ def figure(source: Any, vital: str, metric: str, *, kind: str = "heatmap") -> An
 
     if kind not in ("heatmap", "lines"):
         raise ValueError(f"kind is heatmap or lines, got {kind!r}")
-    readings = table(source)
-    series = readings.at(vital, metric) or readings.at(vital, metric, pooled=True)
+    measurements = table(source)
+    series = measurements.at(vital, metric) or measurements.at(vital, metric, pooled=True)
     if not series:
-        known = sorted({f"{v} {m}" for v, _, m in readings.series})
+        known = sorted({f"{v} {m}" for v, _, m in measurements.series})
         near = difflib.get_close_matches(f"{vital} {metric}", known, 3, 0.3) or known[:6]
-        raise ValueError(f"there are no readings of {vital} {metric}; there are {', '.join(near)}")
+        raise ValueError(f"there are no measurements of {vital} {metric}; there are {', '.join(near)}")
     drawing = go.Figure()
     if kind == "lines":
         for s in series:

@@ -29,7 +29,7 @@ ROWS = 20_000  # numbers in the tables that need no script
 def write(
     source: Any, path: str | os.PathLike[str], *, title: str | None = None, findings: Findings | None = None
 ) -> Path:
-    """Write the report of a run, a checkup, a frame or readings to ``path`` and return it.
+    """Write the report of a run, a checkup, a frame or measurements to ``path`` and return it.
 
     Args:
         source: what :func:`netvitals.findings.diagnose` takes.
@@ -79,26 +79,26 @@ class ReportModel:
 
 def report_model(source: Any, *, title: str | None = None, findings: Findings | None = None) -> ReportModel:
     """The model of a run's or a checkup's page."""
-    readings = table(source)
+    measurements = table(source)
     own = getattr(source, "findings", None)
-    judged = findings if findings is not None else own if isinstance(own, Findings) else diagnose(readings)
-    status = source.status if isinstance(source, Run) else str(readings.meta.get("status", "finished"))
-    columns = int(np.clip(CELLS / max(1, len(readings.series)), *COLUMNS)) // 2 * 2
-    numbers = Numbers(readings, columns)
-    kind = "run" if len(readings.steps) > 1 else "checkup"
-    name = title or (source.name if isinstance(source, Run) else _title(readings, kind))
+    judged = findings if findings is not None else own if isinstance(own, Findings) else diagnose(measurements)
+    status = source.status if isinstance(source, Run) else str(measurements.meta.get("status", "finished"))
+    columns = int(np.clip(CELLS / max(1, len(measurements.series)), *COLUMNS)) // 2 * 2
+    numbers = Numbers(measurements, columns)
+    kind = "run" if len(measurements.steps) > 1 else "checkup"
+    name = title or (source.name if isinstance(source, Run) else _title(measurements, kind))
     head = api.head(numbers, judged, title=name, status=status, original=source)
     return ReportModel(
         title=name,
         head=head,
-        tables=tuple(_tables(readings, head["vitals"])),
+        tables=tuple(_tables(measurements, head["vitals"])),
         binned="" if numbers.width == 1 else f"; a column of a picture is the mean of up to {numbers.width} steps",
         data=_embedded(numbers, head),
     )
 
 
-def _title(readings: Measurements, kind: str) -> str:
-    model = readings.meta.get("model")
+def _title(measurements: Measurements, kind: str) -> str:
+    model = measurements.meta.get("model")
     return f"{kind.capitalize()} of {model}" if isinstance(model, str) else kind.capitalize()
 
 
@@ -127,17 +127,17 @@ def _quoted(text: str) -> str:
     return quote(text, safe="!~*'()")
 
 
-def _tables(readings: Measurements, vitals: Sequence[dict[str, Any]]) -> Any:
+def _tables(measurements: Measurements, vitals: Sequence[dict[str, Any]]) -> Any:
     """The last numbers of every site, for a reader without script."""
     left = ROWS
     for vital in vitals:
         names = tuple(m["name"] for m in vital["metrics"])
-        sites = dict.fromkeys(site for (v, site, _) in readings.series if v == vital["vital"])
+        sites = dict.fromkeys(site for (v, site, _) in measurements.series if v == vital["vital"])
         rows = []
         for site in sites:
             left -= len(names)
             if left < 0:
                 break
-            curves = [readings.get(vital["vital"], site, name) for name in names]
+            curves = [measurements.get(vital["vital"], site, name) for name in names]
             rows.append((site or "model", tuple("" if c is None else words.number(c.last) for c in curves)))
         yield vital["title"], (*names, *(f"{a} (array)" for a in vital["arrays"])), tuple(rows)

@@ -65,8 +65,8 @@ class RunPanel:
 
     def line(self) -> str:
         """Everything in one line, for a log file."""
-        readings = self._numbers.table
-        loss = readings.loss
+        measurements = self._numbers.table
+        loss = measurements.loss
         grave = next(iter(self._found or ()), None)
         worded = f"{grave.severity}: {grave.what}" if grave else "nothing alarming"
         last = "" if loss is None else f" loss {words.number(loss.last)}"
@@ -80,19 +80,19 @@ class RunPanel:
         )
 
 
-def body(readings: Measurements, found: Findings) -> RenderableType:
-    """The inside of a panel: loss, one line a vital sign, the gravest findings."""
+def body(measurements: Measurements, found: Findings) -> RenderableType:
+    """The inside of a panel: loss, one line a vital sign, the most severe findings."""
     from rich.console import Group
     from rich.table import Table as Grid
     from rich.text import Text
 
     parts: list[RenderableType] = []
-    loss = readings.loss
+    loss = measurements.loss
     if loss is not None:
         parts.append(Text.assemble(("loss ", "bold"), f"{words.number(loss.last)}  ", (spark(loss.values, 60), "cyan")))
     grid = Grid.grid(padding=(0, 2))
-    for vital in sorted({v for v, _, _ in readings.series} - {"loss"}, key=rank):
-        row = _glance(readings, vital)
+    for vital in sorted({v for v, _, _ in measurements.series} - {"loss"}, key=rank):
+        row = _glance(measurements, vital)
         if row is not None:
             stand = found.status.get(vital)
             tone = STATE_TONES[stand.state] if stand is not None else "dim"
@@ -105,12 +105,12 @@ def body(readings: Measurements, found: Findings) -> RenderableType:
     return Group(*parts)
 
 
-def _glance(readings: Measurements, vital: str) -> tuple[str, str, str] | None:
+def _glance(measurements: Measurements, vital: str) -> tuple[str, str, str] | None:
     """Name, number now and curve of the first metric of a vital sign: the median over its sites."""
-    known = {m for v, _, m in readings.series if v == vital}
+    known = {m for v, _, m in measurements.series if v == vital}
     name = next((h for h in sign(vital).headline if h in known), next(iter(sorted(known)), ""))
-    curves = [c for (v, s, m), c in readings.series.items() if (v, m) == (vital, name) and not is_pooled(s)]
-    curves = curves or [c for (v, _, m), c in readings.series.items() if (v, m) == (vital, name)]
+    curves = [c for (v, s, m), c in measurements.series.items() if (v, m) == (vital, name) and not is_pooled(s)]
+    curves = curves or [c for (v, _, m), c in measurements.series.items() if (v, m) == (vital, name)]
     if not curves:
         return None
     steps = np.unique(np.concatenate([c.steps for c in curves]))

@@ -39,7 +39,7 @@ def plural(count: int, noun: str, many: str = "") -> str:
 
 
 def sentences(table: Measurements, findings: Findings, *, kind: str, status: str) -> list[str]:
-    """Summary: how it went, what was found, how much was looked at."""
+    """Summary: how it went, what was found, how much was measured."""
     return [s for s in (_course(table.loss, table.steps, kind, status), _verdict(findings), _scope(table)) if s]
 
 

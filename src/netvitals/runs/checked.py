@@ -19,7 +19,7 @@ CHUNK = 1000  # rows of the old layout taken at a time
 
 
 class Batch(NamedTuple):
-    """Readings of one batch, in columns."""
+    """Measurements of one batch, in columns."""
 
     segment: int
     steps: np.ndarray
@@ -81,26 +81,26 @@ class Tables:
         return found
 
     def batches(self, after: int = 0) -> Iterator[Batch]:
-        """The readings, batch by batch; those up to number ``after`` are known already."""
+        """The measurements, batch by batch; those up to number ``after`` are known already."""
         if self.old:
             yield from self._old_batches()
             return
-        expected, count, readings = self.summary(), after, 0
+        expected, count, measurements = self.summary(), after, 0
         rows = self._run.execute("SELECT id, crc, segment, data FROM batch WHERE id > ? ORDER BY id", (after,))
         for number, crc, segment, data in rows:
             count += 1
-            _same(crc, seal(number, segment, data), f"batch {number} of the readings")
+            _same(crc, seal(number, segment, data), f"batch {number} of the measurements")
             _same(number, count, f"the number of batch {count}")
             batch = Batch(segment, *unpack(data))
-            readings += len(batch.steps)
+            measurements += len(batch.steps)
             yield batch
-        _whole(count, expected.batches, bool(after) or readings == expected.readings, "batches of readings")
+        _whole(count, expected.batches, bool(after) or measurements == expected.measurements, "batches of measurements")
 
     def batch(self, number: int) -> Batch:
         """One batch by its number."""
         row = self._run.execute("SELECT crc, segment, data FROM batch WHERE id = ?", (number,)).fetchone()
         crc, segment, data = row if row else (None, 0, b"")
-        _same(crc, seal(number, segment, data), f"batch {number} of the readings")
+        _same(crc, seal(number, segment, data), f"batch {number} of the measurements")
         return Batch(segment, *unpack(data))
 
     def array_heads(self, after: int = 0) -> list[ArrayHead]:
@@ -158,7 +158,7 @@ class Tables:
 
     def _old_summary(self) -> Summary:
         last = self._run.execute("SELECT step, rowid FROM reading ORDER BY rowid DESC LIMIT 1").fetchone() or (-1, 0)
-        return Summary(last_step=last[0], readings=last[1], shown=self.meta())
+        return Summary(last_step=last[0], measurements=last[1], shown=self.meta())
 
     def _old_batches(self) -> Iterator[Batch]:
         rows = self._run.execute("SELECT step, series, value FROM reading")

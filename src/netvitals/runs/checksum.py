@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-_HEAD = struct.Struct("<4sQ")  # mark and number of readings
+_HEAD = struct.Struct("<4sQ")  # mark and number of measurements
 _MARK = b"NVB2"
 _KINDS = {bytes: b"b", str: b"s", int: b"i"}  # a bit can make a text of SQLite's a blob of the same bytes
 
@@ -31,7 +31,7 @@ def seal(*fields: Any) -> int:
 
 
 def pack(steps: np.ndarray, series: np.ndarray, values: np.ndarray) -> bytes:
-    """Readings as one blob of three columns: 20 bytes a reading.
+    """Measurements as one blob of three columns: 20 bytes a measurement.
 
     >>> columns = unpack(pack(np.array([3, 3]), np.array([1, 2]), np.array([0.5, float("nan")])))
     >>> [c.tolist() for c in columns]
@@ -50,10 +50,10 @@ def pack(steps: np.ndarray, series: np.ndarray, values: np.ndarray) -> bytes:
 def unpack(blob: bytes) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The columns of :func:`pack`: steps, series, values."""
     if len(blob) < _HEAD.size:
-        raise ValueError("a batch of readings is cut off")
+        raise ValueError("a batch of measurements is cut off")
     mark, count = _HEAD.unpack_from(blob)
     if mark != _MARK or len(blob) != _HEAD.size + 20 * count:
-        raise ValueError("a batch of readings has not the size it says")
+        raise ValueError("a batch of measurements has not the size it says")
     start = _HEAD.size
     return (
         np.frombuffer(blob, "<i8", count, start),
@@ -69,7 +69,7 @@ class Summary:
     ``meta_sum`` and ``findings_sum`` are the seals of rows that may be replaced, joined by exclusive or.
 
     Attributes:
-        batches: rows that hold readings.
+        batches: rows that hold measurements.
         arrays: rows that hold arrays.
         series: (vital, site, metric) triples.
         metas: entries of metadata.
@@ -77,13 +77,13 @@ class Summary:
         findings: findings stored with the run.
         findings_sum: seals of the findings, joined by exclusive or.
         forecasts: forecasts stored with the run.
-        readings: numbers in all batches.
-        last_step: the highest step that has a reading; −1 where none has.
+        measurements: numbers in all batches.
+        last_step: the highest step that has a measurement; −1 where none has.
         commits: how often the writer committed.
         segment: how often the run was resumed.
         shown: model, status, heartbeat, started.
 
-    >>> Summary(readings=20, last_step=9).last_step
+    >>> Summary(measurements=20, last_step=9).last_step
     9
     """
 
@@ -95,7 +95,7 @@ class Summary:
     findings: int = 0
     findings_sum: int = 0
     forecasts: int = 0
-    readings: int = 0
+    measurements: int = 0
     last_step: int = -1
     commits: int = 0
     segment: int = 0

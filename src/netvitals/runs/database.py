@@ -22,7 +22,7 @@ from netvitals.runs.sparkline import Sparkline
 from netvitals.runs.store import FORECASTS, create, make_folder, numbered, open_to_write
 from netvitals.runs.write_queue import Columns, Key, Pending, text
 
-BATCH = 50_000  # readings in one blob at most
+BATCH = 50_000  # measurements in one blob at most
 LOSS, RATE = ("loss", "model", "loss"), ("optimizer", "group 0", "lr")
 SHOWN = ("model", "status", "started", "steps")  # metadata that a list of runs shows
 
@@ -90,7 +90,7 @@ class RunDatabase:
         run = self.connection
         try:
             run.execute("BEGIN IMMEDIATE")
-            self._readings(pending.columns)
+            self._measurements(pending.columns)
             for a in pending.arrays:
                 self.summary.arrays += 1
                 number = self._id((a.vital, a.site, a.metric))
@@ -127,7 +127,7 @@ class RunDatabase:
             self.connection.close()
         self.lock.release()
 
-    def _readings(self, columns: Iterable[Columns]) -> None:
+    def _measurements(self, columns: Iterable[Columns]) -> None:
         parts = [c for c in columns if len(c)]
         if not parts:
             return
@@ -148,7 +148,7 @@ class RunDatabase:
                 ),
             )
         self._shown_of(steps, numbers, values)
-        self.summary.readings += len(steps)
+        self.summary.measurements += len(steps)
         self.summary.last_step = max(self.summary.last_step, int(steps.max()))
 
     def _shown_of(self, steps: np.ndarray, numbers: np.ndarray, values: np.ndarray) -> None:
@@ -166,7 +166,7 @@ class RunDatabase:
         self.summary.shown = shown
 
     def _ids(self, columns: Columns) -> np.ndarray:
-        """The series of the readings; pages of one layout come again and again."""
+        """The series of the measurements; pages of one layout come again and again."""
         if columns.layout is None:
             return np.array([self._id(key) for key in columns.keys], np.int64)
         ids = self._layouts.get(columns.layout)

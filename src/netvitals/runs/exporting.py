@@ -48,7 +48,7 @@ def export(run: Run, to: str = "parquet", out: str | os.PathLike[str] | None = N
         document = {
             "meta": run.meta,
             "status": run.status,
-            "readings": {name: frame[name].to_list() for name in frame.columns},
+            "measurements": {name: frame[name].to_list() for name in frame.columns},
             "arrays": [
                 {
                     "step": a.step,

@@ -1,4 +1,4 @@
-"""A finding: what was noticed, where, why it matters and what to do, with the readings it rests on."""
+"""A finding: what was noticed, where, why it matters and what to do, with the measurements it rests on."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 Severity = Literal["info", "note", "warning", "critical"]
-SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "note", "info")  # the gravest first
+SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "note", "info")  # the most severe first
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """The readings a finding rests on: one series, the step looked at, and the number found there.
+    """The measurements a finding rests on: one series, the step looked at, and the number found there.
 
     Attributes:
         vital: name of the vital sign, ``gates``.
@@ -65,9 +65,10 @@ class Remedy:
 class Finding:
     """One thing a person should know about a run.
 
-    ``since`` and ``until`` are the first and the last step at which the readings show it, ``confidence`` how sure the
-    readings make it (0 to 1), ``null`` what a healthy network would show instead, ``refuted_by`` what would prove it
-    wrong. What follows from it stands below it, as its ``consequences``.
+    ``since`` and ``until`` are the first and the last step at which the measurements show it, ``confidence`` how sure
+    the
+    measurements make it (0 to 1), ``null`` what a healthy network would show instead, ``refuted_by`` what would prove
+    it wrong. What follows from it stands below it, as its ``consequences``.
 
     Attributes:
         severity: ``critical``, ``warning``, ``note`` or ``info``.
@@ -75,13 +76,13 @@ class Finding:
         what: what was found, in one sentence with its number.
         why: why it matters.
         advice: what to do.
-        evidence: the readings it rests on.
+        evidence: the measurements it rests on.
         sites: every site concerned, when several layers share the trouble.
         rule: name of the rule that spoke.
         vital: the vital sign whose panel shows it.
-        since: the first step at which the readings show it.
+        since: the first step at which the measurements show it.
         until: the last step at which they do.
-        confidence: how sure the readings make it, 0 to 1.
+        confidence: how sure the measurements make it, 0 to 1.
         null: what a healthy network would show instead.
         refuted_by: what would prove it wrong.
         remedy: what a program can do about it; None where only a person can.

@@ -29,7 +29,9 @@ class News:
     batches: list[Batch] = field(default_factory=list)  # new ones; their series are numbered from 0
     arrays: list[ArrayMeasurement] = field(default_factory=list)  # of each series that has new ones, the latest
     forecasts: list[dict[str, Any]] = field(default_factory=list)  # all that count, at most FORECASTS of the latest
-    again: bool = False  # the run was resumed at an earlier step or replaced: these are all readings, from the first
+    again: bool = (
+        False  # the run was resumed at an earlier step or replaced: these are all measurements, from the first
+    )
 
 
 class Follower:
@@ -90,8 +92,9 @@ class Follower:
         return found
 
     def between(self, start: int, stop: int, most: int) -> Batch | None:
-        """The readings of steps ``start`` to ``stop``, out of the batches that hold such; None where these have more
-        than ``most`` readings."""
+        """The measurements of steps ``start`` to ``stop``, out of the batches that hold such; None where these have
+        more
+        than ``most`` measurements."""
         wanted = [n for n, first, last in self._steps if first <= stop and last >= start]
         parts: list[Batch] = []
         with opened(self.path) as tables:

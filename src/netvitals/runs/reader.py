@@ -47,7 +47,7 @@ def open_run(path: str | os.PathLike[str], *, judge: Judge | None = None) -> Run
     >>> with RunWriter(folder, meta={"model": "MLP"}) as writer:
     ...     writer.write([Reading(0, "loss", "", "loss", 2.5)])
     >>> run = open_run(folder)
-    >>> run.meta["model"], run.series, run.summary.readings
+    >>> run.meta["model"], run.series, run.summary.measurements
     ('MLP', [('loss', '', 'loss')], 1)
     """
     return Run(run_file(path), judge)
@@ -88,7 +88,7 @@ class Run:
                 '<svg width="160" height="32" role="img" aria-label="loss"><path fill="none" stroke="currentColor" '
                 f'stroke-width="1.5" d="M{path}"/></svg> loss {line.get("last")}'
             )
-        facts = f"{status_of(summary)}, step {summary.last_step:,}, {summary.readings:,} readings"
+        facts = f"{status_of(summary)}, step {summary.last_step:,}, {summary.measurements:,} measurements"
         return f"<div><b>{escape(self.name)}</b> ({escape(facts)})<br>{picture}</div>"
 
     @property
@@ -117,7 +117,7 @@ class Run:
 
     @property
     def steps(self) -> list[int]:
-        """Every step that has a reading, in order."""
+        """Every step that has a measurement, in order."""
         with opened(self.path) as tables:
             begins = _begins(tables)
             parts = [np.unique(batch.steps) for batch in _current(tables.batches(), begins)]
@@ -145,17 +145,17 @@ class Run:
     def frame(
         self, vital: Choice = None, site: Choice = None, metric: Choice = None, *, abandoned: bool = False
     ) -> pl.DataFrame:
-        """Readings in long form: step, vital, site, metric, value.
+        """Measurements in long form: step, vital, site, metric, value.
 
         Args:
             vital: a name, several names, or a pattern with ``*`` and ``?``; None takes all.
             site: the same for sites.
             metric: the same for metrics.
-            abandoned: the readings that were left behind when the run was resumed at an earlier step, instead of the
-                ones that count.
+            abandoned: the measurements that were left behind when the run was resumed at an earlier step, instead of
+            the ones that count.
 
         Returns:
-            One row a reading, in the order of steps.
+            One row a measurement, in the order of steps.
         """
         import polars as pl
 
@@ -173,7 +173,7 @@ class Run:
     def by_series(self) -> Iterator[tuple[str, str, str, np.ndarray, np.ndarray]]:
         """Every series as (vital, site, metric, steps, values), in the order in which they first appeared."""
         names, steps, series, values = self._columns(None, None, None)
-        order = np.lexsort((steps, series))  # stable: readings of one step stay in the order they came
+        order = np.lexsort((steps, series))  # stable: measurements of one step stay in the order they came
         steps, series, values = steps[order], series[order], values[order]
         edges = np.flatnonzero(np.diff(series)) + 1
         known = {number: (vital, site, metric) for number, vital, site, metric in names}
@@ -183,7 +183,7 @@ class Run:
     def _columns(
         self, vital: Choice, site: Choice, metric: Choice, *, abandoned: bool = False
     ) -> tuple[list[tuple[int, str, str, str]], np.ndarray, np.ndarray, np.ndarray]:
-        """The names of the chosen series, and their readings as columns in the order they were written."""
+        """The names of the chosen series, and their measurements as columns in the order they were written."""
         with opened(self.path) as tables:
             names = _chosen(tables, vital, site, metric)
             everything = vital is None and site is None and metric is None
@@ -206,7 +206,7 @@ class Run:
         first: bool = False,
         last: bool = False,
     ) -> list[ArrayMeasurement]:
-        """Array readings, in the order of their steps, with the dtype and shape they were written with.
+        """Array measurements, in the order of their steps, with the dtype and shape they were written with.
 
         Args:
             vital: a name, several names or a pattern, as in :meth:`frame`.
@@ -284,7 +284,7 @@ def _is_current(head: ArrayHead, begins: Sequence[int]) -> bool:
 
 
 def _current(batches: Iterable[Batch], begins: Sequence[int], *, abandoned: bool = False) -> Iterator[Batch]:
-    """The readings that count, or those of abandoned branches."""
+    """The measurements that count, or those of abandoned branches."""
     for batch in batches:
         end = _end(batch.segment, begins)
         if end is None:

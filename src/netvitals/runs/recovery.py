@@ -47,7 +47,7 @@ class Recovered:
         summary: what the run's summary row says there was; None where that row is damaged.
         meta: intact metadata, as JSON by key.
         series: (vital, site, metric) by number.
-        batches: readings whose seal holds.
+        batches: measurements whose seal holds.
         arrays: (segment, step, series, value) of intact arrays.
         findings: intact findings, as JSON.
         forecasts: (segment, JSON) of intact forecasts.
@@ -64,13 +64,13 @@ class Recovered:
     path: Path | None = None
 
     @property
-    def readings(self) -> int:
+    def measurements(self) -> int:
         return sum(len(batch.steps) for batch in self.batches)
 
     def __str__(self) -> str:
         last = max((int(b.steps.max()) for b in self.batches if len(b.steps)), default=None)
         parts = [
-            (self.readings, "readings", self.summary and self.summary.readings),
+            (self.measurements, "measurements", self.summary and self.summary.measurements),
             (len(self.arrays), "arrays", self.summary and self.summary.arrays),
             (len(self.meta), "notes", self.summary and self.summary.metas),
         ]
@@ -104,7 +104,7 @@ def recover(path: str | os.PathLike[str], out: str | os.PathLike[str] | None = N
     >>> with RunWriter(folder + "/first") as writer:
     ...     writer.write([Reading(0, "loss", "", "loss", 2.5)])
     >>> found = recover(folder + "/first", folder + "/rescued")
-    >>> found.readings, open_run(found.path).steps
+    >>> found.measurements, open_run(found.path).steps
     (1, [0])
     """
     file = run_file(path)
@@ -145,10 +145,10 @@ def _find(file: Path) -> Recovered:
         if wal.is_file():
             shutil.copyfile(wal, copy.with_name("run.sqlite-wal"))
         found = _read(copy)
-        if not found.readings and not found.meta:  # the first page has the names of all tables
+        if not found.measurements and not found.meta:  # the first page has the names of all tables
             _graft(copy, Path(folder) / "blank.sqlite")
             found = _read(copy)
-    if not (found.readings or found.meta or found.arrays):
+    if not (found.measurements or found.meta or found.arrays):
         raise ValueError("no row of it is what a netvitals run holds")
     return found
 

@@ -29,7 +29,7 @@ class Sparkline:
                 self._total[i], self._count[i] = mean * self._width, self._width
 
     def add(self, steps: np.ndarray, values: np.ndarray) -> None:
-        """Take in readings."""
+        """Take in measurements."""
         if not len(steps):
             return
         if self._first is None:
@@ -46,7 +46,7 @@ class Sparkline:
         self._last = float(values[-1]) if np.isfinite(values[-1]) else None
 
     def record(self) -> dict[str, Any]:
-        """Plain values: the first step, steps a point, the means (None where there is none), the last reading."""
+        """Plain values: the first step, steps a point, the means (None where there is none), the last measurement."""
         used = np.flatnonzero(self._count)
         end = int(used[-1]) + 1 if len(used) else 0
         means = [float(f"{t / c:.5g}") if c else None for t, c in zip(self._total[:end], self._count[:end])]

@@ -1,4 +1,4 @@
-"""What waits to be written: readings in columns, arrays, notes and findings, made storable as they come."""
+"""What waits to be written: measurements in columns, arrays, notes and findings, made storable as they come."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Key = tuple[str, str, str]
 
 @dataclass
 class Columns:
-    """Readings as a commit wants them: plain numbers beside the names of their series."""
+    """Measurements as a commit wants them: plain numbers beside the names of their series."""
 
     steps: np.ndarray
     keys: Sequence[Key]
@@ -65,7 +65,7 @@ class Pending:
     findings: list[str] = field(default_factory=list)
     forecasts: list[str] = field(default_factory=list)
     replace_findings: bool = False
-    held: int = 0  # readings and array elements
+    held: int = 0  # measurements and array elements
 
     def __bool__(self) -> bool:
         waiting = (self.held, self.notes, self.findings, self.replace_findings, self.columns, self.arrays)
@@ -96,15 +96,15 @@ class Pending:
         ]
 
 
-def storable(readings: Iterable[Measurement]) -> tuple[Columns, list[str]]:
-    """Readings in columns, and a sentence for each value that had to be replaced.
+def storable(measurements: Iterable[Measurement]) -> tuple[Columns, list[str]]:
+    """Measurements in columns, and a sentence for each value that had to be replaced.
 
     >>> odd = [Measurement(np.int64(3), "v", "s", "m", 1), Measurement(2**63, "v", "s", "m", "x")]
     >>> columns, remarks = storable(odd)
     >>> columns.steps.tolist(), columns.values.tolist(), len(remarks)
     ([3, 9223372036854775807], [1.0, nan], 2)
     """
-    rows = list(readings)
+    rows = list(measurements)
     keys = [(r[1], r[2], r[3]) for r in rows]
     try:
         if all(type(r[0]) is int for r in rows):

@@ -46,10 +46,10 @@ class RunWriter:
         meta: what should be known of the run (model, sites, skipped, seeds, configuration); any plain values.
         existing: ``"number"`` writes to ``path-2`` and warns; ``"refuse"`` raises ``FileExistsError``; ``"resume"``
             continues the run that is there.
-        at: the step to continue at; readings from there on that are in the file already are marked as abandoned. None
-            continues after the last one.
+        at: the step to continue at; measurements from there on that are in the file already are marked as abandoned.
+        None continues after the last one.
         flush_every: seconds between commits.
-        capacity: readings held in memory at most.
+        capacity: measurements held in memory at most.
         at_exit: close the run when the program ends; False where somebody else does.
 
     >>> import tempfile; folder = tempfile.mkdtemp()
@@ -113,7 +113,7 @@ class RunWriter:
         return self._ledger.resumed
 
     def _continued(self, at: int | None, now: str, notes: Mapping[str, Any]) -> dict[str, Any]:
-        """A new segment: readings of earlier ones at its first step and after it belong to an abandoned branch."""
+        """A new segment: measurements of earlier ones at its first step and after it belong to an abandoned branch."""
         summary, meta = self._ledger.summary, self._ledger.meta
         for key in ("model", "parameters"):
             if key in notes and key in meta and notes[key] != meta[key]:
@@ -133,10 +133,10 @@ class RunWriter:
             ],
         }
 
-    def write(self, readings: Iterable[Measurement], arrays: Iterable[ArrayMeasurement] = ()) -> None:
-        """Hand over ``readings`` of a step, and its ``arrays``; returns at once."""
+    def write(self, measurements: Iterable[Measurement], arrays: Iterable[ArrayMeasurement] = ()) -> None:
+        """Hand over ``measurements`` of a step, and its ``arrays``; returns at once."""
         self._check_open()
-        columns, remarks = storable(readings)
+        columns, remarks = storable(measurements)
         stored: list[ArrayMeasurement] = []
         for array in arrays:
             one, more = storable_array(array)
@@ -145,9 +145,9 @@ class RunWriter:
         self._take([columns] if len(columns) else [], stored, remarks)
 
     def write_page(self, page: StepColumns) -> None:
-        """Hand over the readings of a step in columns, a ``page`` as a watch has them; returns at once."""
+        """Hand over the measurements of a step in columns, a ``page`` as a watch has them; returns at once."""
         self._check_open()
-        arrays = [storable_array(a)[0] for a in page.array_readings()]
+        arrays = [storable_array(a)[0] for a in page.array_measurements()]
         self._take([Columns.of_page(page)] if len(page.values) else [], arrays, [])
 
     def _check_open(self) -> None:
@@ -176,7 +176,8 @@ class RunWriter:
                 self._wake.notify()
         if full:
             self._complain(
-                f"readings come faster than {self.path} can be written; some are dropped and counted", "lost-readings"
+                f"measurements come faster than {self.path} can be written; some are dropped and counted",
+                "lost-measurements",
             )
 
     def note(self, key: str, value: Any) -> None:
@@ -259,7 +260,8 @@ class RunWriter:
                 break
         if self._pending.held:
             self._warn(
-                f"{self._pending.held} readings could not be written to {self.path} and are lost", "lost-readings"
+                f"{self._pending.held} measurements could not be written to {self.path} and are lost",
+                "lost-measurements",
             )
         self._ledger.close()
 
@@ -268,7 +270,9 @@ class RunWriter:
             if self.source is not None:
                 self.source()
         except Exception as error:
-            self._complain(f"readings that wait could not be finished: {type(error).__name__}: {error}", "look-failed")
+            self._complain(
+                f"measurements that wait could not be finished: {type(error).__name__}: {error}", "look-failed"
+            )
 
     def _try_to_commit(self, closing: bool) -> None:
         try:
@@ -285,7 +289,7 @@ class RunWriter:
         except Exception as error:
             self._writable = False
             self._complain(
-                f"{self.path} cannot be written ({error}); training goes on, readings are kept in "
+                f"{self.path} cannot be written ({error}); training goes on, measurements are kept in "
                 f"memory while they fit, and writing is tried again",
                 "run-not-writable",
             )
@@ -321,7 +325,9 @@ class RunWriter:
             except Exception as error:
                 with self._wake:
                     self._dropped += part.held
-                self._complain(f"something could not be stored in {self.path} and is dropped: {error}", "lost-readings")
+                self._complain(
+                    f"something could not be stored in {self.path} and is dropped: {error}", "lost-measurements"
+                )
 
     def _complain(self, sentence: str, trouble: str) -> None:
         if not self._complained:

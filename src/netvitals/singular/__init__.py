@@ -15,7 +15,7 @@ from netvitals.singular.adapters.pruning import pruning_plan
 from netvitals.singular.adapters.tangent import SafeDirections as SafeDirections
 from netvitals.singular.adapters.tangent import safe_directions
 from netvitals.singular.checkpoint.attention import value_output
-from netvitals.singular.checkpoint.dead_directions import (  # every reading below at once
+from netvitals.singular.checkpoint.dead_directions import (  # every measurement below at once
     DeadDirections as DeadDirections,
 )
 from netvitals.singular.checkpoint.dead_directions import measure

@@ -7,7 +7,7 @@ With singular values $s_k$, $p_k = s_k / \sum s$ and $q_k = s_k^2 / \sum s^2$:
 - ``stable`` $= \sum s^2 / s_1^2$;
 - ``participation`` $= (\sum s^2)^2 / \sum s^4$.
 
-Effective rank does not tell activations apart; it is here to be looked at, not to decide.
+Effective rank does not tell activations apart; it is here to be measured, not to decide.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class AttentionVital(Vital):
     >>> net = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True), 2)
     >>> seen = netvitals.checkup(net, nn.MSELoss(), (torch.randn(4, 6, 8), torch.randn(4, 6, 8)),
     ...                          vitals=["attention"], curvature=False)
-    >>> [0 < r.value <= 1 for r in seen.readings if r.site != "model" and r.metric == "entropy"]  # of two blocks
+    >>> [0 < r.value <= 1 for r in seen.measurements if r.site != "model" and r.metric == "entropy"]  # of two blocks
     [True, True]
     """
 

@@ -33,7 +33,7 @@ class StreamFloor(Vital):
     >>> net = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True), 2)
     >>> seen = netvitals.checkup(net, nn.MSELoss(), (torch.randn(4, 6, 8), torch.randn(4, 6, 8)),
     ...                          vitals=["stream_floor"], curvature=False)
-    >>> sorted({r.metric for r in seen.readings if r.vital == "stream_floor"})
+    >>> sorted({r.metric for r in seen.measurements if r.vital == "stream_floor"})
     ['rank', 'ratio', 'sigma_1', 'sigma_r']
     """
 
@@ -105,7 +105,7 @@ class KFACFloor(Vital):
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
     >>> seen = netvitals.checkup(net, nn.MSELoss(), (torch.randn(16, 4), torch.randn(16, 1)),
     ...                          vitals=["kfac_floor"], curvature=False)
-    >>> sorted({r.metric for r in seen.readings if r.site == "0"})
+    >>> sorted({r.metric for r in seen.measurements if r.site == "0"})
     ['condition', 'lambda_max', 'lambda_min', 'trace', 'zeros']
     """
 
@@ -166,7 +166,7 @@ class Orders(Vital):
     >>> net = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1))
     >>> seen = netvitals.checkup(net, nn.MSELoss(), (torch.randn(64, 2), torch.randn(64, 1)),
     ...                          vitals=["orders"], curvature=False)
-    >>> sorted(r.metric for r in seen.readings if r.vital == "orders")
+    >>> sorted(r.metric for r in seen.measurements if r.vital == "orders")
     ['distance', 'lambda', 'order', 'singular']
     """
 

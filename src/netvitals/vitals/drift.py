@@ -70,7 +70,7 @@ class Drift(Vital):
     ...     for _ in range(2):
     ...         loss = net(torch.randn(16, 4)).square().mean()
     ...         opt.zero_grad(); loss.backward(); opt.step()
-    >>> sorted({r.site for r in seen.readings if r.metric == "weight_mean"})
+    >>> sorted({r.site for r in seen.measurements if r.metric == "weight_mean"})
     ['0.bias', '0.weight', '2.bias', '2.weight', 'model/bias', 'model/weight']
     """
 

@@ -36,7 +36,7 @@ class Gates(Vital):
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
     >>> seen = netvitals.checkup(net, nn.MSELoss(), (torch.randn(16, 4), torch.randn(16, 1)),
     ...                          vitals=["gates"], curvature=False)
-    >>> site = {r.metric: r.value for r in seen.readings if r.site == "1"}
+    >>> site = {r.metric: r.value for r in seen.measurements if r.site == "1"}
     >>> site["density@0.01"] == site["mean"]  # the gates of a ReLU are 0 or 1
     True
     """

@@ -36,7 +36,7 @@ class GaugeCharges(Vital):
     ...     for _ in range(2):
     ...         loss = net(torch.randn(16, 4)).square().mean()
     ...         opt.zero_grad(); loss.backward(); opt.step()
-    >>> sorted({r.site for r in seen.readings})
+    >>> sorted({r.site for r in seen.measurements})
     ['logit shift 2.bias', 'logit shift 2.weight', 'rescale 0 → 2']
     """
 

@@ -23,7 +23,7 @@ class Gradients(Vital):
     and the model's ``descent``.
 
     Gradients and updates are there when an optimizer is watched; without one, only the weight norm is. Experts that are
-    stacked in one tensor (experts, out, in) are looked at one by one as well, as ``name[3]``.
+    stacked in one tensor (experts, out, in) are measured one by one as well, as ``name[3]``.
 
     >>> import netvitals, torch
     >>> from torch import nn
@@ -33,7 +33,7 @@ class Gradients(Vital):
     ...     for _ in range(2):
     ...         loss = net(torch.randn(16, 4)).square().mean()
     ...         opt.zero_grad(); loss.backward(); opt.step()
-    >>> sorted({r.metric for r in seen.readings if r.site == "0.weight"})
+    >>> sorted({r.metric for r in seen.measurements if r.site == "0.weight"})
     ['grad_norm', 'grad_rms', 'update_norm', 'update_ratio', 'weight_norm']
     """
 

@@ -28,7 +28,7 @@ class Imbalance(Vital):
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
     >>> seen = netvitals.checkup(net, nn.MSELoss(), (torch.randn(16, 4), torch.randn(16, 1)),
     ...                          vitals=["imbalance"], curvature=False)
-    >>> sorted((r.site, r.metric) for r in seen.readings if "→" in r.site)
+    >>> sorted((r.site, r.metric) for r in seen.measurements if "→" in r.site)
     [('0→2', 'imbalance'), ('0→2', 'relative')]
     """
 
@@ -98,7 +98,7 @@ class StepAccounting(Vital):
     ...     for _ in range(2):
     ...         loss = net(torch.randn(16, 4)).square().mean()
     ...         opt.zero_grad(); loss.backward(); opt.step()
-    >>> {r.site for r in seen.readings if r.metric == "gap" and abs(r.value) < 1e-5}  # plain SGD explains itself
+    >>> {r.site for r in seen.measurements if r.metric == "gap" and abs(r.value) < 1e-5}  # plain SGD explains itself
     {'0 → 2'}
     """
 

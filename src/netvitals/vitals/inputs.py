@@ -27,7 +27,7 @@ class Inputs(Vital):
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
     >>> seen = netvitals.checkup(net, nn.MSELoss(), (torch.randn(16, 4), torch.randn(16, 1)),
     ...                          vitals=["inputs"], curvature=False)
-    >>> [r.metric for r in seen.readings if r.site == "0"]
+    >>> [r.metric for r in seen.measurements if r.site == "0"]
     ['mean', 'std', 'max_abs', 'varying', 'mark']
     """
 

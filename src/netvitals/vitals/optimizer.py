@@ -42,7 +42,7 @@ class OptimizerSettings(Vital):
     ...     for _ in range(2):
     ...         loss = net(torch.randn(16, 4)).square().mean()
     ...         opt.zero_grad(); loss.backward(); opt.step()
-    >>> {r.metric: r.value for r in seen.readings if r.metric in ("lr", "momentum")}
+    >>> {r.metric: r.value for r in seen.measurements if r.metric in ("lr", "momentum")}
     {'lr': 0.1, 'momentum': 0.9}
     """
 

@@ -30,7 +30,7 @@ class Outputs(Vital):
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
     >>> seen = netvitals.checkup(net, nn.CrossEntropyLoss(), (torch.randn(16, 4), torch.arange(16) % 3),
     ...                          vitals=["outputs"], curvature=False)
-    >>> [round(r.value, 2) for r in seen.readings if r.metric == "scale"]  # 1: a mean cross-entropy of logits
+    >>> [round(r.value, 2) for r in seen.measurements if r.metric == "scale"]  # 1: a mean cross-entropy of logits
     [1.0]
     """
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class PlateauForecast(Vital):
     """Looks at a probe batch on measured steps and says when the loss will drop.
 
-    Readings at site ``"model"``: the signal, loss and resting loss on the probe, the expected escape step with its
+    Measurements at site ``"model"``: the signal, loss and resting loss on the probe, the expected escape step with its
     interval (NaN without a forecast) and the number of small layers. ``latest`` is the last
     :class:`EscapeForecast`, with the reason when there is none. One look costs one forward and one backward pass over
     the probe batch. Where the network is no plain chain (attention, gated blocks), the way out of the plateau is

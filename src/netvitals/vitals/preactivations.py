@@ -55,7 +55,7 @@ class Preactivations(Vital):
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
     >>> seen = netvitals.checkup(net, nn.MSELoss(), (torch.randn(16, 4), torch.randn(16, 1)),
     ...                          vitals=["preactivations"], curvature=False)
-    >>> "preact_drift" in {r.metric for r in seen.readings if r.site == "1"}
+    >>> "preact_drift" in {r.metric for r in seen.measurements if r.site == "1"}
     True
     """
 
@@ -135,7 +135,7 @@ class Preactivations(Vital):
             elif isinstance(p, Tensor) and is_put_away(p):
                 recorder.skipped[f"{view.site.name}: scale and shift"] = AWAY
             elif isinstance(p, Tensor) and p.numel():
-                # a copy, as it moves before the readings leave the device
+                # a copy, as it moves before the measurements leave the device
                 take = partial(self._take, recorder, view.site, metric)
                 recorder.on_host((p.detach().clone(),), take, ReduceOverRanks(("same",)))
 

@@ -1,7 +1,7 @@
 """Effective rank: how many directions the weights and the last features really use, while a model trains.
 
 The four definitions are those of :func:`netvitals.stats.effective_rank`. Effective rank does not tell activations
-apart; it is here to be looked at, not to decide.
+apart; it is here to be measured, not to decide.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Rank(Vital):
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
     >>> seen = netvitals.checkup(net, nn.MSELoss(), (torch.randn(16, 4), torch.randn(16, 1)),
     ...                          vitals=["rank"], curvature=False)
-    >>> [r.value <= 4 for r in seen.readings if r.site == "0.weight" and r.metric == "entropy"]  # an 8×4 matrix
+    >>> [r.value <= 4 for r in seen.measurements if r.site == "0.weight" and r.metric == "entropy"]  # an 8×4 matrix
     [True]
     """
 

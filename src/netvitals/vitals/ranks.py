@@ -29,7 +29,7 @@ class RanksVital(Vital):
     ...     for size in (1.0, 10.0):  # two micro-batches a step, the second ten times larger
     ...         net(size * torch.ones(8, 4)).sum().backward()
     ...     opt.step()
-    >>> [r.value for r in seen.readings if r.metric == "grad_micro_batch"]
+    >>> [r.value for r in seen.measurements if r.metric == "grad_micro_batch"]
     [1.0]
     """
 
@@ -74,7 +74,7 @@ class RanksVital(Vital):
 
         Args:
             recorder: not written to.
-            view: not looked at.
+            view: not measured.
         """
 
     def write(self, recorder: Recorder, table: np.ndarray) -> None:

@@ -36,7 +36,7 @@ class Sparsity(Vital):
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
     >>> seen = netvitals.checkup(net, nn.MSELoss(), (torch.randn(16, 4), torch.randn(16, 1)),
     ...                          vitals=["sparsity"], curvature=False)
-    >>> sorted({r.metric for r in seen.readings if r.site == "1"})
+    >>> sorted({r.metric for r in seen.measurements if r.site == "1"})
     ['always_on', 'dead_units', 'hard', 'neg_preact', 'soft', 'soft_abs']
     """
 

@@ -52,7 +52,7 @@ class Spikes(Vital):
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
     >>> seen = netvitals.checkup(net, nn.MSELoss(), (torch.randn(16, 4), torch.randn(16, 1)),
     ...                          vitals=[Spikes(k=3.0)], curvature=False)
-    >>> [0 < r.value <= 1 for r in seen.readings if r.metric == "max_abs" and r.site == "1"]  # of a tanh
+    >>> [0 < r.value <= 1 for r in seen.measurements if r.metric == "max_abs" and r.site == "1"]  # of a tanh
     [True]
     """
 

@@ -25,7 +25,7 @@ class StreamVital(Vital):
     >>> net = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True), 2)
     >>> seen = netvitals.checkup(net, nn.MSELoss(), (torch.randn(4, 6, 8), torch.randn(4, 6, 8)),
     ...                          vitals=["stream"], curvature=False)
-    >>> sorted({r.metric for r in seen.readings if r.vital == "stream"})
+    >>> sorted({r.metric for r in seen.measurements if r.vital == "stream"})
     ['common', 'growth', 'norm', 'rms', 'sigma']
     """
 

@@ -19,7 +19,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from netvitals.capture import Metric, ParameterView, Recorder, Vital, WatchContext
 
 FEW = 4  # tensors that are asked what they hold
-SAMPLE = 2048  # entries of a gradient that are looked at
+SAMPLE = 2048  # entries of a gradient that are measured
 WHOLE = 1000.0  # multiples of the smallest that single precision can tell from others
 LOST = ("zero_share", "smallest", "multiples")
 DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
@@ -37,7 +37,7 @@ class Training(Vital):
     ...     for _ in range(2):
     ...         loss = net(torch.randn(16, 4)).square().mean()
     ...         opt.zero_grad(); loss.backward(); opt.step()
-    >>> [r.value for r in seen.readings if r.metric == "carried"]  # zero_grad() was called
+    >>> [r.value for r in seen.measurements if r.metric == "carried"]  # zero_grad() was called
     [0.0]
     """
 

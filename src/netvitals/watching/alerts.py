@@ -64,16 +64,16 @@ class LivePanel:
         """Draw it anew."""
         from netvitals.findings import table
 
-        readings = table(watch)
+        measurements = table(watch)
         if self._live is not None:
             from rich.panel import Panel
 
             from netvitals.report import body
 
-            self._live.update(Panel(body(readings, found), title=f"step {watch._step}"))
+            self._live.update(Panel(body(measurements, found), title=f"step {watch._step}"))
         elif time.monotonic() - self._spoke >= LINE_S:
             self._spoke = time.monotonic()
-            loss = readings.loss
+            loss = measurements.loss
             worded = f"{found[0].severity}: {found[0].what}" if found else "nothing alarming"
             last = "" if loss is None else f" loss {loss.last:.4g};"
             print(f"netvitals: step {watch._step};{last} {worded}", file=sys.stderr)

@@ -78,7 +78,7 @@ def watch(
     With and without a watch a run is the same, bit for bit; between measured steps it is an integer test.
 
     Args:
-        model: the model that is trained, or several in a list or dict. Its calls are looked at, and those of its parts
+        model: the model that is trained, or several in a list or dict. Its calls are measured, and those of its parts
             where the loop calls them instead: a whole ``LightningModule``, a container without ``forward``.
         optimizer: the optimizer, or several, also inside a trainer's wrapper; its steps are the steps of the run, and
             :meth:`Watch.step` need not be called. Left out, torch optimizers that hold parameters of the model are
@@ -104,7 +104,7 @@ def watch(
             read off exactly.
 
     Returns:
-        A context whose ``step(loss)`` ends each training step and whose ``readings`` are what was measured.
+        A context whose ``step(loss)`` ends each training step and whose ``measurements`` are what was measured.
 
     >>> import torch
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
@@ -114,7 +114,7 @@ def watch(
     ...         loss = net(torch.ones(16, 4)).square().mean()
     ...         opt.zero_grad(); loss.backward(); opt.step()
     ...         vitals.step(loss)
-    >>> sorted({r.step for r in vitals.readings if r.vital == "gates"})
+    >>> sorted({r.step for r in vitals.measurements if r.vital == "gates"})
     [0, 2]
     """
     return Watch(

@@ -1,4 +1,4 @@
-"""A compiled model is looked at through its uncompiled twin: the same module, run once more on the batch of the loop.
+"""A compiled model is measured through its eager copy: the same module, run once more on the batch of the loop.
 
 The pass that trains stays compiled, bit for bit. On a measured step its first batch is kept, and the gradient of the
 loss with respect to what the model returned; before the optimizer steps, the uncompiled module is run on that batch and
@@ -55,7 +55,7 @@ class EagerReplay:
         self._notes: dict[str, str] = {}
 
     def arm(self, notes: dict[str, str]) -> None:
-        """Keep the batch of the next pass; ``notes`` takes why nothing could be looked at."""
+        """Keep the batch of the next pass; ``notes`` takes why nothing could be measured."""
         self.disarm()
         self._batch, self._grads, self._passes, self._notes = None, {}, 0, notes
         if self._failed:
@@ -89,9 +89,7 @@ class EagerReplay:
             self._look(observer, recorder, *self._batch)
         except Exception as error:
             self._failed = True
-            self._notes["model"] = f"it is compiled, and its uncompiled twin failed: {type(error).__name__}: {error}"[
-                :300
-            ]
+            self._notes["model"] = f"it is compiled, and its eager copy failed: {type(error).__name__}: {error}"[:300]
             warn(self._notes["model"], "twin-failed")
 
     def _look(

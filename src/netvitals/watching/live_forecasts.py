@@ -85,7 +85,7 @@ class LiveForecasts:
         return made
 
     def _valued(self, step: int) -> list[Forecast]:
-        """Values on coming days, by a copy that is looked at on each of them."""
+        """Values on coming days, by a copy that is measured on each of them."""
         from netvitals import vitals
         from netvitals.forecasts import BATCHES, ENOUGH, LOOKAHEAD, READ, looks_around, reader
 
@@ -169,7 +169,7 @@ class LiveForecasts:
         return {} if watch is None else watch.activations
 
     def _plan(self, step: int) -> Any:
-        """The rates as of the last look at the optimizer; it is not looked at each time."""
+        """The rates as of the last look at the optimizer; it is not measured each time."""
         plans = {} if self._settings is None else dict(self._settings.plans)
         return plans.get(max((known for known in plans if known <= step), default=-1))
 

@@ -63,7 +63,7 @@ class LiveLog:
         while self._waiting:
             columns = self._waiting.popleft()
             self._looks += 1
-            numbers = {f"netvitals/{r.vital}/{r.metric}": r.value for r in columns.readings() if r.site == "model"}
+            numbers = {f"netvitals/{r.vital}/{r.metric}": r.value for r in columns.measurements() if r.site == "model"}
             loss = watch._buffer.loss_of(columns.step)
             if loss is not None:
                 numbers["netvitals/loss"] = loss

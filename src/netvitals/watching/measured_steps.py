@@ -96,7 +96,7 @@ class MeasuredSteps(WatchState):
                 raise  # nothing has been trained yet: better to know now
             self._probe_failed = True
             warn(
-                f"the look at step {self._step} failed, activations are not looked at any more: "
+                f"the look at step {self._step} failed, activations are not measured any more: "
                 f"{type(error).__name__}: {error}",
                 "look-failed",
             )
@@ -126,7 +126,7 @@ class MeasuredSteps(WatchState):
         looks = self._probe is None and self._twin is None and (self._shared is None or self._shared.looks)
         expected = looks and not self._late and "model" not in self._observer.skipped
         if stripped and not seen:
-            self._observer.notes[f"step {recorder.step}"] = "the model was scripted just before: not looked at"
+            self._observer.notes[f"step {recorder.step}"] = "the model was scripted just before: not measured"
         elif expected and not seen and not self._missed:
             self._missed = True
             warn(
@@ -137,7 +137,7 @@ class MeasuredSteps(WatchState):
         try:
             (self._shared or self._buffer).observe(recorder)
         except Exception as error:
-            warn(f"the readings of step {recorder.step} are lost: {type(error).__name__}: {error}", "look-failed")
+            warn(f"the measurements of step {recorder.step} are lost: {type(error).__name__}: {error}", "look-failed")
         self._observer.notes.update(recorder.skipped)
         if left_out := self._batches.left_out:
             why = "the optimizer was not called: a GradScaler does this where gradients are not finite"

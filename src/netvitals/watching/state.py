@@ -1,4 +1,4 @@
-"""What a watch has seen so far: readings, sites, findings."""
+"""What a watch has seen so far: measurements, sites, findings."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ class WatchState:
     _checks: LoopChecks | None
 
     def _repr_html_(self) -> str:
-        """In a notebook: how far it is, and what the readings say now."""
+        """In a notebook: how far it is, and what the measurements say now."""
         from html import escape
 
         return f"<div><code>{escape(repr(self))}</code>{self.findings()._repr_html_()}</div>"
 
     @property
-    def readings(self) -> list[Measurement]:
-        """Readings in memory: all recent ones, the past thinned out. A run on disk keeps every one."""
-        return self._buffer.readings()
+    def measurements(self) -> list[Measurement]:
+        """Measurements in memory: all recent ones, the past thinned out. A run on disk keeps every one."""
+        return self._buffer.measurements()
 
     @property
     def arrays(self) -> list[ArrayMeasurement]:
@@ -82,7 +82,7 @@ class WatchState:
         return self._path
 
     def findings(self) -> Findings:
-        """What the readings say, in plain words, with advice."""
+        """What the measurements say, in plain words, with advice."""
         from netvitals.findings import diagnose
         from netvitals.runs import open_run
 

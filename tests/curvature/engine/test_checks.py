@@ -1,4 +1,4 @@
-"""What curvature takes for granted is looked at on the model; where it fails there is a sentence, never a number."""
+"""What curvature takes for granted is measured on the model; where it fails there is a sentence, never a number."""
 
 import pytest
 import torch

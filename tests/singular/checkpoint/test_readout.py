@@ -128,7 +128,7 @@ def test_a_dead_channel_between_convolutions_is_found_and_silent_units_are_passe
     every = readout(net, "mse", (torch.randn(60, 1, 8, 8), None), units=5)
     tried = [c.name for c in every.candidates if c.kind == "joint mode" and c.name.startswith("4 → 6")]
     assert sorted(tried) == [f"4 → 6, unit {u}" for u in (0, 2, 3, 4)]  # the silent one is passed over, and said
-    assert "shut on the whole batch" in every.skipped["4 → 6, unit 1"] and "not looked at: " in str(every)
+    assert "shut on the whole batch" in every.skipped["4 → 6, unit 1"] and "not measured: " in str(every)
     assert any(c.name.startswith("2 → 4, unit") for c in every.candidates)  # a channel owns the columns of its pixels
 
 

@@ -15,7 +15,7 @@ def test_checkup_offers_dead_directions(tmp_path):
     loss = lambda out, target: F.cross_entropy(out.flatten(0, -2), target.flatten())
     found = nv.checkup(model, loss, (x, y), curvature=False, singular=True, vitals=["gates"])
     assert found.singular.stream.kept and all(t.passes for t in found.singular.kernels)
-    vitals = {r.vital for r in found.readings}
+    vitals = {r.vital for r in found.measurements}
     assert {"norm_kernel", "stream_floor", "value_output", "schur"} <= vitals
     assert "has the kernel" in str(found) and "σ_" in str(found)
     page = found.to_html(tmp_path / "page.html")

@@ -36,7 +36,7 @@ def test_autoencoder_with_a_dead_unit(activation):
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_superposition(seed):
-    """Directional readings for every u; hidden 6 and output 4 without noise, 2 and 0 with it."""
+    """Directional measurements for every u; hidden 6 and output 4 without noise, 2 and 0 with it."""
     model = Superposition(seed=seed)
     assert slopes(freeze_probe(model, noise=0.0)) == pytest.approx({"hidden": 6, "output": 4}, abs=0.01)
     assert slopes(freeze_probe(model)) == pytest.approx(model.predicted, abs=0.05)

@@ -227,7 +227,7 @@ def test_a_slope_without_the_ratio_is_no_order():
         return (u.square() * (2 + torch.sin(3 * u.log()))).expand(4, 1)
 
     result = kl_order(waves, torch.zeros(1, **f64), torch.ones(1, **f64))
-    assert result.order is None and "two readings disagree" in result.note, str(result)
+    assert result.order is None and "two measurements disagree" in result.note, str(result)
 
 
 def test_the_ratio_is_read_from_the_singular_set_in_shift_mode():

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from netvitals.capture.recorder import ArrayMeasurement, Measurement, Recorder, StepColumns
 
-STEPS_KEPT = 400  # measured steps whose readings stay in memory, fewer for a model with very many
-NUMBERS_KEPT = 4_000_000  # readings in memory
+STEPS_KEPT = 400  # measured steps whose measurements stay in memory, fewer for a model with very many
+NUMBERS_KEPT = 4_000_000  # measurements in memory
 LOSSES_KEPT = 400  # bundles of losses that stay in memory
 LOSSES_WAITING = 1024  # losses that wait on the device at most
 STEPS_WAITING = 64  # looks that wait to be finished at most
@@ -36,7 +36,7 @@ T = TypeVar("T")
 class Writer(Protocol):
     """What a buffer needs of the writer of a run."""
 
-    def write(self, readings: Iterable[Measurement]) -> None: ...
+    def write(self, measurements: Iterable[Measurement]) -> None: ...
 
     def write_page(self, columns: StepColumns) -> None: ...
 
@@ -58,7 +58,7 @@ class Losses(NamedTuple):
     steps: np.ndarray
     values: np.ndarray
 
-    def readings(self) -> list[Measurement]:
+    def measurements(self) -> list[Measurement]:
         return [
             Measurement(step, "loss", "model", "loss", value)
             for step, value in zip(self.steps.tolist(), self.values.tolist())
@@ -110,12 +110,12 @@ class Recent(Generic[T]):
 
 
 class Buffer:
-    """Readings of one watch.
+    """Measurements of one watch.
 
     >>> buffer = Buffer()
     >>> for step in range(3):
     ...     buffer.loss(step, 1.0 / (1 + step))
-    >>> [r.value for r in buffer.readings()]
+    >>> [r.value for r in buffer.measurements()]
     [1.0, 0.5, 0.3333333333333333]
     """
 
@@ -213,14 +213,14 @@ class Buffer:
                     return None
         return None
 
-    def readings(self) -> list[Measurement]:
-        """Readings in memory."""
+    def measurements(self) -> list[Measurement]:
+        """Measurements in memory."""
         with self._settling:
             self.settle()
             losses, pages = list(self._losses), list(self._pages or ())
         return [
-            *(reading for part in losses for reading in part.readings()),
-            *(reading for columns in pages for reading in columns.readings()),
+            *(reading for part in losses for reading in part.measurements()),
+            *(reading for columns in pages for reading in columns.measurements()),
         ]
 
     def arrays(self) -> list[ArrayMeasurement]:
@@ -230,7 +230,7 @@ class Buffer:
             known = list(self._arrays.values())
         latest: dict[tuple[str, str, str], ArrayMeasurement] = {}
         for columns in sorted(known, key=lambda columns: columns.step):
-            latest.update(((a.vital, a.site, a.metric), a) for a in columns.array_readings())
+            latest.update(((a.vital, a.site, a.metric), a) for a in columns.array_measurements())
         return list(latest.values())
 
     def _keep(self, columns: StepColumns) -> None:
@@ -253,7 +253,7 @@ class Buffer:
             for listener in self.heard:
                 listener(losses.steps, losses.values)
             if self.writer is not None:
-                self.writer.write(losses.readings())
+                self.writer.write(losses.measurements())
 
     def _arrived_losses(self, wait: bool) -> Losses | None:
         """Losses from the front of the queue; without ``wait`` as far as they are on the host."""

@@ -32,12 +32,12 @@ from netvitals.capture.site import Site
 class Observer:
     """Looks at the next forward pass of ``model``, and the backward pass that follows, when armed.
 
-    A pass after the first one (gradient accumulation) is not looked at until the observer is armed again.
+    A pass after the first one (gradient accumulation) is not measured until the observer is armed again.
 
     Part of :class:`Roots`.
 
     Args:
-        model: the module whose call is looked at.
+        model: the module whose call is measured.
         schedule: the vital signs to show the sites to.
         passive: look only at passes that autograd records (a user's validation pass is none of our business).
         prefix: comes before the names of sites where they are shown: ``"encoder."`` for a part of a larger model.
@@ -79,7 +79,7 @@ class Observer:
 
     @property
     def skipped(self) -> dict[str, str]:
-        """Place → why it could not be looked at."""
+        """Place → why it could not be measured."""
         return self._state.skipped
 
     @property
@@ -107,7 +107,7 @@ class Observer:
     # ---------------------------------------------------------------- hooks
 
     def arm(self, recorder: Recorder) -> None:
-        """Put the hooks in place; the next pass is looked at and written to ``recorder``."""
+        """Put the hooks in place; the next pass is measured and written to ``recorder``."""
         self.disarm()
         self._state.recorder, self.observed, self.passes = recorder, False, 0
         route = self._state.route
@@ -135,7 +135,7 @@ class Observer:
         self._handles.append(module.register_forward_hook(self._leave_hook, with_kwargs=True, always_call=True))
 
     def disarm(self) -> None:
-        """Take every hook away again. Gradients that arrive later are not looked at."""
+        """Take every hook away again. Gradients that arrive later are not measured."""
         self.strip()
         self.stripped = False
         self._state.recorder = None
@@ -219,7 +219,7 @@ class Observer:
             (self._pickup.resume if on else self._pickup.end)()
 
     def _prepare(self, frame: Frame, x: Tensor | None) -> None:
-        """Keep the input of a part that is looked at as a whole."""
+        """Keep the input of a part that is measured as a whole."""
         info = frame.module_info
         if info.role == "activation" and x is not None:
             if info.replays:

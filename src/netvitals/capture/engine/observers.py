@@ -24,7 +24,7 @@ APART = "its parts are called one by one: what connects them is not known"
 
 
 class Observers:
-    """Observers of a model and of its parts, armed together; of each root the first pass of a step is looked at.
+    """Observers of a model and of its parts, armed together; of each root the first pass of a step is measured.
 
     Args:
         model: what is watched; it may have no ``forward``.
@@ -79,7 +79,7 @@ class Observers:
 
     @property
     def skipped(self) -> dict[str, str]:
-        """Place → why it could not be looked at."""
+        """Place → why it could not be measured."""
         apart = {"anatomy": APART} if self._parts and not self.whole.sites else {}
         found = {_place(name, place): why for name, o in self._all for place, why in o.skipped.items()}
         return {**found, **apart, **self.notes}

@@ -1,7 +1,7 @@
 """Picks up, on a measured pass, the activations that are found by their operations.
 
 A dispatch mode counts the operators that each call of a module runs, and keeps those of the plan with their operands of
-today. Nothing is looked at inside it: it runs below autograd. When a module begins or ends, what is complete is shown.
+today. Nothing is measured inside it: it runs below autograd. When a module begins or ends, what is complete is shown.
 """
 
 from __future__ import annotations

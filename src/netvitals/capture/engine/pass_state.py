@@ -42,7 +42,7 @@ class Frame:
         self.module = module
         self.module_info = module_info
         self.call = call
-        self.hidden = hidden  # it runs inside a part that is looked at as a whole
+        self.hidden = hidden  # it runs inside a part that is measured as a whole
         self.x: Tensor | None = None
         self.f: Callable[[Tensor], Tensor] | None = None
 
@@ -63,7 +63,7 @@ class PassState:
         self.sites: dict[str, Site] = {}
         self.present: dict[str, Site] = {}  # those that the last traced pass met
         self.specs: dict[str, str] = {}  # what is known of activations that are no modules
-        self.skipped: dict[str, str] = {}  # place → why it could not be looked at
+        self.skipped: dict[str, str] = {}  # place → why it could not be measured
         self.plan = Plan()
         self.anatomy: Anatomy | None = None  # as the last traced pass showed it, without its tensors
         self.time_first: frozenset[tuple[int, ...]] = frozenset()  # (positions, examples), where in that order
@@ -204,7 +204,7 @@ class PassState:
             nonlocal waiting
             if not waiting or self.recorder is not recorder:
                 return
-            waiting = False  # a second backward pass through the same graph is not looked at
+            waiting = False  # a second backward pass through the same graph is not measured
             shown = _intact(view, versions)
             if shown is None:
                 why = "its tensor was overwritten in place before the gradient arrived"

@@ -24,7 +24,7 @@ Role = Literal[
 WHOLE = frozenset({"activation", "declared", "mixing", "linear", "norm", "attention", "recurrent", "compiled"})
 FUSED = (nn.TransformerEncoderLayer,)  # run in one kernel in eval mode, unless there are hooks in them
 
-# a gated linear unit mixes two halves, and is looked at as the product that it is
+# a gated linear unit mixes two halves, and is measured as the product that it is
 MIXING = tuple(kind for kinds in activations.MIXING.values() for kind in kinds if kind is not nn.GLU)
 LINEAR = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 CONVOLUTIONS = LINEAR[1:]
@@ -41,13 +41,13 @@ REASONS: dict[str, str] = {
     "mixing": "its output at one place depends on other places, so it has no elementwise derivative",
     "recurrent": "its gates run inside one fused recurrent kernel",
     "compiled": "compiled code does not call hooks; pass probe=(x, y, loss_fn) to look through the uncompiled model",
-    "scripted": "a TorchScript module takes no hooks; its parameters are looked at, what happens inside is not",
-    "attention": "its projections and softmax run inside one fused attention call; only the output is looked at",
-    "fused attention": "the softmax runs inside a fused kernel; only the output is looked at",
+    "scripted": "a TorchScript module takes no hooks; its parameters are measured, what happens inside is not",
+    "attention": "its projections and softmax run inside one fused attention call; only the output is measured",
+    "fused attention": "the softmax runs inside a fused kernel; only the output is measured",
     "mask": "it is multiplied with a mask that another tensor decides, so that it is no function of one of them",
     "no room": "a pass is traced now and then, and there was no room to keep its tensors; on other passes it is read",
     "own backward": "its backward pass is a function of the user's; its gates are the slopes of the forward pass",
-    "function": "a layer called as a function has no module; its parameters are looked at under their own names",
+    "function": "a layer called as a function has no module; its parameters are measured under their own names",
     "fused": "in eval mode it runs as one fused kernel, which hooks inside it would switch off",
 }
 

@@ -56,7 +56,7 @@ class Schedule:
         names = [v.name for v in self.vitals]
         if twice := {n for n in names if names.count(n) > 1}:
             raise ValueError(
-                f"two vital signs are called {sorted(twice)[0]!r}; their readings could not be told apart "
+                f"two vital signs are called {sorted(twice)[0]!r}; their measurements could not be told apart "
                 f"{hint('vital-unsound')}"
             )
         self.off: set[tuple[str, str]] = set()  # (vital, site) that failed once

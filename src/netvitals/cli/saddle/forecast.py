@@ -64,7 +64,7 @@ def source_of(run: Run, *, r: int | None, drop: float) -> tuple[EscapeForecast, 
     if len(steps) < 6:
         raise ValueError(
             f"the run {run.name!r} has {len(steps)} losses and no plateau looks: a forecast needs six "
-            f"losses, or the vital sign 'plateau' {hint('no-readings')}"
+            f"losses, or the vital sign 'plateau' {hint('no-measurements')}"
         )
     return from_loss(steps, loss, r=r, drop=drop), "the loss alone"
 

@@ -1,7 +1,7 @@
 r"""Curvature over many batches: $H=\sum_b n_bH_b/\sum_b n_b$ at fixed vectors, one batch in memory at a time.
 
 The Hessian of a mean over all examples is the mean of the batches' Hessians by their number of examples. Each pass over
-the data makes as many products as fit; the first batch is looked at with every check, later ones only record the graph.
+the data makes as many products as fit; the first batch is measured with every check, later ones only record the graph.
 Graphs are kept from pass to pass while all of them together are small, so that memory is flat in data.
 """
 

@@ -96,7 +96,7 @@ class Tape:
             )
 
     def record(self, checked: bool = False) -> None:
-        """Run the model with ε in place and keep the graph; ``checked`` if another batch was looked at before."""
+        """Run the model with ε in place and keep the graph; ``checked`` if another batch was measured before."""
         problem, model = self.problem, self.problem.model
         seams: list[list[tuple[Tensor, Tensor]]] = []  # (before, after) the perturbation, per node and tensor
         if self.space == "activation":

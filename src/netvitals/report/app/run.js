@@ -120,7 +120,7 @@
         <p class="words">${head.words.map((w) => html`${nv.marked(w, sites)} `)}</p></section>
       <div class="two">
         <section class="card" id="findings"><header><h2>Findings</h2><span class="meaning aside">${head.tally}</span></header>
-          ${head.findings.length ? html`<div class="list" tabindex="0" role="region" aria-label="findings, the gravest first">${head.findings.map((f, i) => html`<${nv.FindingItem} key=${f.rule + f.what} finding=${f} sites=${sites} open=${i === 0} onShow=${show} />`)}</div>`
+          ${head.findings.length ? html`<div class="list" tabindex="0" role="region" aria-label="findings, the most severe first">${head.findings.map((f, i) => html`<${nv.FindingItem} key=${f.rule + f.what} finding=${f} sites=${sites} open=${i === 0} onShow=${show} />`)}</div>`
             : html`<div class="calm good"><p><b>Nothing alarming.</b> ${head.calm}</p></div>`}
           ${head.checked.length > 0 && html`<details class="more"><summary>What was checked</summary><ul class="checked">${head.checked.map((c) => html`<li class=${c.state}>${c.text}</li>`)}</ul></details>`}
         </section>

@@ -33,20 +33,20 @@ Source = Numbers | RunNumbers
 
 def head(source: Source, findings: Findings, *, title: str, status: str, original: Any = None) -> dict[str, Any]:
     """Everything a run's page says in words, and what there is to draw."""
-    readings = source.table
-    kind = "run" if _last_step(readings) != _first_step(readings) else "checkup"
-    loss = readings.loss if kind == "run" else None
-    short, long = words.facts({k: v for k, v in readings.meta.items() if k not in HIDDEN})
-    vitals = _vitals(readings)
+    measurements = source.table
+    kind = "run" if _last_step(measurements) != _first_step(measurements) else "checkup"
+    loss = measurements.loss if kind == "run" else None
+    short, long = words.facts({k: v for k, v in measurements.meta.items() if k not in HIDDEN})
+    vitals = _vitals(measurements)
     shown = [_finding(f, vitals) for f in findings]
     return {
         "title": title,
         "kind": kind,
         "status": status,
-        "steps": [_first_step(readings), _last_step(readings)],
+        "steps": [_first_step(measurements), _last_step(measurements)],
         "width": source.width,
-        "chips": _chips(readings, status, kind),
-        "words": words.sentences(readings, findings, kind=kind, status=status),
+        "chips": _chips(measurements, status, kind),
+        "words": words.sentences(measurements, findings, kind=kind, status=status),
         "findings": shown,
         "tally": words.tally(list(findings)),
         "calm": calm(findings),
@@ -55,11 +55,11 @@ def head(source: Source, findings: Findings, *, title: str, status: str, origina
         if loss is None
         else {"site": loss.site, "metric": loss.metric, "caption": words.loss_caption(loss)},
         "vitals": [
-            v | {"tile": _tile(source, v, findings), "pictures": _pictures(v, readings, original)} for v in vitals
+            v | {"tile": _tile(source, v, findings), "pictures": _pictures(v, measurements, original)} for v in vitals
         ],
-        "forecasts": forecast_panel(readings),
-        "sites": _sites(readings),
-        "skipped": dict(readings.meta.get("skipped") or {}),
+        "forecasts": forecast_panel(measurements),
+        "sites": _sites(measurements),
+        "skipped": dict(measurements.meta.get("skipped") or {}),
         "facts": short,
         "blocks": long,
     }
@@ -120,16 +120,16 @@ def to_json(value: Any) -> str:
 
 
 def calm(findings: Findings) -> str:
-    """What to say where ``findings`` are empty: silence for want of readings is not health."""
+    """What to say where ``findings`` are empty: silence for want of measurements is not health."""
     asked = [c for c in findings.checked if c.series]
     if not asked:
-        return "But no rule found readings to look at."
+        return "But no rule found measurements to look at."
     if len(asked) < len(findings.checked):
         return (
-            f"But only {len(asked)} of {len(findings.checked)} questions could be asked of the readings; "
+            f"But only {len(asked)} of {len(findings.checked)} questions could be asked of the measurements; "
             "those were answered well."
         )
-    return f"{words.plural(len(asked), 'question').capitalize()} asked of the readings, all answered well."
+    return f"{words.plural(len(asked), 'question').capitalize()} asked of the measurements, all answered well."
 
 
 def block_of(name: str) -> str:
@@ -156,24 +156,24 @@ def _packed(read: PyramidColumns) -> dict[str, Any]:
     }
 
 
-def _first_step(readings: Measurements) -> int:
-    return min((int(c.steps[0]) for c in readings.series.values() if len(c.steps)), default=0)
+def _first_step(measurements: Measurements) -> int:
+    return min((int(c.steps[0]) for c in measurements.series.values() if len(c.steps)), default=0)
 
 
-def _last_step(readings: Measurements) -> int:
-    return max((int(c.steps[-1]) for c in readings.series.values() if len(c.steps)), default=0)
+def _last_step(measurements: Measurements) -> int:
+    return max((int(c.steps[-1]) for c in measurements.series.values() if len(c.steps)), default=0)
 
 
-def _vitals(readings: Measurements) -> list[dict[str, Any]]:
+def _vitals(measurements: Measurements) -> list[dict[str, Any]]:
     """The vital signs of the run with their metrics, those of single sites first."""
-    loss = readings.loss
+    loss = measurements.loss
     metrics: dict[str, dict[str, bool]] = {}
-    for (vital, where, name), curve in readings.series.items():
+    for (vital, where, name), curve in measurements.series.items():
         if curve is not loss:
             known = metrics.setdefault(vital, {})
             known[name] = known.get(name, True) and is_pooled(where)
     arrays: dict[str, list[Any]] = {}
-    for a in readings.arrays.values():
+    for a in measurements.arrays.values():
         arrays.setdefault(a.vital, []).append(a)
     out = []
     for vital in sorted({*metrics, *arrays}, key=rank):
@@ -216,7 +216,10 @@ def _finding(finding: Finding, vitals: Sequence[dict[str, Any]]) -> dict[str, An
 def _checked(checked: Any, findings: Findings) -> dict[str, str]:
     spoke = {f.rule for f in findings.all}
     state = "absent" if not checked.series else "hit" if checked.rule in spoke else "good"
-    return {"state": state, "text": checked.question + ("" if checked.series else f" (no reading of {checked.needs})")}
+    return {
+        "state": state,
+        "text": checked.question + ("" if checked.series else f" (no measurement of {checked.needs})"),
+    }
 
 
 def _tile(source: Source, vital: dict[str, Any], findings: Findings) -> dict[str, Any] | None:
@@ -263,15 +266,17 @@ def _quantiles(values: np.ndarray, shares: Sequence[float]) -> list[np.ndarray]:
     return [np.take_along_axis(ordered, np.round(q * last).astype(int)[None], 0)[0] for q in shares]
 
 
-def _pictures(vital: dict[str, Any], readings: Measurements, original: Any) -> list[dict[str, str]]:
+def _pictures(vital: dict[str, Any], measurements: Measurements, original: Any) -> list[dict[str, str]]:
     if vital["vital"] != "gates":
         return []
-    return [{"title": p.title, "caption": p.caption, "svg": p.plot.html()} for p in gate_pictures(readings, original)]
+    return [
+        {"title": p.title, "caption": p.caption, "svg": p.plot.html()} for p in gate_pictures(measurements, original)
+    ]
 
 
-def _sites(readings: Measurements) -> list[dict[str, Any]]:
-    known = {str(s.get("name")): s for s in readings.meta.get("sites") or ()}
-    names = dict.fromkeys([*(k[1] for k in readings.series if not is_pooled(k[1])), *known])
+def _sites(measurements: Measurements) -> list[dict[str, Any]]:
+    known = {str(s.get("name")): s for s in measurements.meta.get("sites") or ()}
+    names = dict.fromkeys([*(k[1] for k in measurements.series if not is_pooled(k[1])), *known])
     return [
         {
             "name": name,
@@ -282,11 +287,11 @@ def _sites(readings: Measurements) -> list[dict[str, Any]]:
     ]
 
 
-def _chips(readings: Measurements, status: str, kind: str) -> list[tuple[str, str]]:
-    meta = readings.meta
+def _chips(measurements: Measurements, status: str, kind: str) -> list[tuple[str, str]]:
+    meta = measurements.meta
     out = [("", status)] if kind == "run" else []
     if kind == "run":
-        out.append(("steps", f"{_last_step(readings) - _first_step(readings) + 1:,}"))  # the first one counts
+        out.append(("steps", f"{_last_step(measurements) - _first_step(measurements) + 1:,}"))  # the first one counts
     for key, label in CHIPS.items():
         value = meta.get(key)
         if isinstance(value, int) and not isinstance(value, bool):
@@ -296,7 +301,7 @@ def _chips(readings: Measurements, status: str, kind: str) -> list[tuple[str, st
     for o in meta.get("optimizer") or ():
         if isinstance(o, dict):
             out.append(("optimizer", str(o.get("name"))))
-    rates = [c for (vital, _, name), c in readings.series.items() if vital == "optimizer" and name == "lr"]
+    rates = [c for (vital, _, name), c in measurements.series.items() if vital == "optimizer" and name == "lr"]
     if rates:
         out.append(("learning rate", words.number(rates[0].last)))
     if isinstance(meta.get("started"), str):

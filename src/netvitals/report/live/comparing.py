@@ -12,7 +12,7 @@ from netvitals.report.arrays import packed
 from netvitals.report.glossary import sign
 
 APART = 6.0  # a difference of so many usual steps from reading to reading ...
-STAYS = 3  # ... on so many readings in a row: two runs have separated
+STAYS = 3  # ... on so many measurements in a row: two runs have separated
 IGNORED = frozenset(
     {"started", "ended", "heartbeat", "steps", "status", "sites", "activations", "skipped", "segments", "resumed"}
 )
@@ -37,7 +37,8 @@ def settings(metas: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
 def separated(one: Measurements, other: Measurements) -> list[dict[str, Any]]:
     """Which series told two runs apart, the earliest first.
 
-    Two readings differ when they lie further apart than ``APART`` times the usual change from one reading to the next
+    Two measurements differ when they lie further apart than ``APART`` times the usual change from one measurement to
+    the next
     in either run; a series has separated at the first of ``STAYS`` such steps in a row. The runs may have been measured
     on different steps: only common ones count.
     """

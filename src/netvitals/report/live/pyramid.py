@@ -1,4 +1,4 @@
-"""Readings of any number of steps in a bounded number of columns: what a picture of the whole run needs."""
+"""Measurements of any number of steps in a bounded number of columns: what a picture of the whole run needs."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class PyramidColumns(NamedTuple):
 
 
 class Pyramid:
-    """Mean, smallest, largest and latest reading of every series in columns of ``width`` steps.
+    """Mean, smallest, largest and latest measurement of every series in columns of ``width`` steps.
 
-    When the steps no longer fit, two columns become one. To add a reading costs the same however long the run is, and
-    a spike never disappears: it stays the largest of its column.
+    When the steps no longer fit, two columns become one. To add a measurement costs the same however long the run is,
+    and a spike never disappears: it stays the largest of its column.
 
     >>> pyramid = Pyramid(columns=4)
     >>> pyramid.add(np.arange(8), np.zeros(8, int), np.array([1.0, 1, 1, 9, 1, 1, 1, 1]))
@@ -41,7 +41,7 @@ class Pyramid:
         self._started = False
 
     def add(self, steps: np.ndarray, series: np.ndarray, values: np.ndarray) -> None:
-        """Take readings in; ``series`` numbers them from 0."""
+        """Take measurements in; ``series`` numbers them from 0."""
         if not len(steps):
             return
         self._make_room(int(series.max()) + 1, int(steps.min()))
@@ -89,11 +89,11 @@ class Pyramid:
         return PyramidColumns(pick(self._when, -1)[:, used].max(0), mean, low, high)
 
     def forget(self) -> None:
-        """Drop every reading and keep the size."""
+        """Drop every measurement and keep the size."""
         self._count[:], self._bad[:], self._total[:], self._when[:] = 0, 0, 0.0, -1
 
     def latest(self, series: int) -> tuple[np.ndarray, np.ndarray]:
-        """Steps and values of one series, thinned: the last reading of each column."""
+        """Steps and values of one series, thinned: the last measurement of each column."""
         if series >= self._rows:
             return np.empty(0, int), np.empty(0)
         used = self._when[series] >= 0
@@ -120,7 +120,7 @@ class Pyramid:
             self._rows += more
 
     def _merge(self, at: Any, starts: np.ndarray, steps: np.ndarray, values: np.ndarray) -> None:
-        """Runs of readings that begin at ``starts`` along the first axis, each into its cell."""
+        """Runs of measurements that begin at ``starts`` along the first axis, each into its cell."""
         finite = np.isfinite(values)
         count = np.add.reduceat(finite, starts, axis=0, dtype=np.int32)
         ends = np.r_[starts[1:], len(values)] - 1
@@ -152,7 +152,7 @@ class Pyramid:
 
 
 def _page(series: np.ndarray) -> int:
-    """After how many readings the series repeat themselves; their number where they do not.
+    """After how many measurements the series repeat themselves; their number where they do not.
 
     >>> _page(np.array([4, 7, 4, 7])), _page(np.array([1, 2, 3]))
     (2, 3)

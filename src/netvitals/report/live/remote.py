@@ -36,7 +36,7 @@ class Mirror:
             raise FileNotFoundError(f"there is no folder {address!r} to look for runs in {hint('no-run')}")
 
     def sync(self) -> None:
-        """Copy what has changed, unless that was looked at just now."""
+        """Copy what has changed, unless that was measured just now."""
         if time.monotonic() - self._looked < self._every:
             return
         self._looked = time.monotonic()

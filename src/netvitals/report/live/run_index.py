@@ -126,7 +126,7 @@ class Shelf:
         return known
 
     def rows(self) -> list[dict[str, Any]]:
-        """The list of runs, out of their summaries: readings are touched only of runs that are open already."""
+        """The list of runs, out of their summaries: measurements are touched only of runs that are open already."""
         return [self._row(name, path) for name, path in self.names().items()]
 
     def judge(self) -> None:
@@ -174,7 +174,7 @@ class Shelf:
             "commits": summary.commits,
             "model": shown_name(str(summary.shown.get("model", ""))),
             "last": summary.last_step,
-            "readings": summary.readings,
+            "measurements": summary.measurements,
             "began": began,
             "seconds": _seconds(began, ended, float(summary.shown.get("heartbeat", 0.0))),
             "loss": summary.shown.get("loss"),

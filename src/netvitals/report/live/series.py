@@ -1,4 +1,4 @@
-"""The numbers behind a page: of readings in memory, or of a run that may still be written."""
+"""The numbers behind a page: of measurements in memory, or of a run that may still be written."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from netvitals.report.live.pyramid import Pyramid, PyramidColumns
 from netvitals.runs import Follower, Summary, status_of
 
 Key = tuple[str, str, str]  # vital, site, metric
-ZOOMED = 3_000_000  # readings that one zoomed picture may read
+ZOOMED = 3_000_000  # measurements that one zoomed picture may read
 
 
 class Numbers:
@@ -26,11 +26,11 @@ class Numbers:
     [[0.0, 1.0, 2.0]]
     """
 
-    def __init__(self, readings: Measurements, columns: int | None = None) -> None:
-        self.table = readings
+    def __init__(self, measurements: Measurements, columns: int | None = None) -> None:
+        self.table = measurements
         self._pyramid = Pyramid(columns)
-        self._index = {key: i for i, key in enumerate(readings.series)}
-        curves = list(readings.series.values())
+        self._index = {key: i for i, key in enumerate(measurements.series)}
+        curves = list(measurements.series.values())
         if curves:
             first = min(int(c.steps[0]) for c in curves if len(c.steps))
             self._pyramid.add(np.array([first]), np.array([len(curves) - 1]), np.array([np.nan]))  # the size at once
@@ -51,7 +51,7 @@ class Numbers:
 class RunNumbers:
     """The numbers of a run on disk, taken in as they are written.
 
-    A look costs what has come since the last one. ``table`` is thinned: of each series the last reading of each
+    A look costs what has come since the last one. ``table`` is thinned: of each series the last measurement of each
     column, whole as long as the run has fewer measured steps than columns.
     """
 

@@ -3,7 +3,7 @@ r"""A copy carried along the optimizer's path by strides of a tenth of its weigh
 A plateau is slow: weights that grow by a factor of a hundred do so in fifty strides, whatever the learning rate. Under
 SGD the path is the flow $dw=-(g+\lambda w)\,d\tau$, under Adam $dw=-(g/(\sqrt{\hat v}+\epsilon)+\lambda w)\,d\tau$,
 where v begins as training has left it and follows the squares of the gradients, those of batches of B examples: by
-$1+\nu n/B$ larger than those of the n that are looked at.
+$1+\nu n/B$ larger than those of the n that are measured.
 Where the strides run out before the end, the law
 
 $$\dot\gamma=c\,(\gamma^2+b^2)^{1-1/r}\,(1-x),\qquad x=\gamma/2R,$$

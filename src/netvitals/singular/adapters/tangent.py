@@ -133,7 +133,7 @@ def safe_directions(
         only: names or patterns of parameters, or a function of a name; together at most 2,000 numbers.
         seed: of the places that the search starts from.
         new: a batch of the new task; without it directions are not ranked.
-        reach: how far the model will move; K is looked at there, not at θ.
+        reach: how far the model will move; K is measured there, not at θ.
         tolerance: K at reach, over that along the steepest direction, that still counts as unchanged.
 
     Returns:

@@ -1,1 +1,1 @@
-"""Dead directions of one checkpoint, or of several: readout, static readings, and their history."""
+"""Dead directions of one checkpoint, or of several: readout, static measurements, and their history."""

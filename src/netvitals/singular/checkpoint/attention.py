@@ -90,7 +90,7 @@ def value_output(
     ...         q, k, v = (part(x).unflatten(-1, (2, 2)).transpose(1, 2) for part in (self.q, self.k, self.v))
     ...         return self.o(nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
     >>> batch = torch.randn(4, 3, 4), torch.randn(4, 3, 4)
-    >>> len(value_output(Attention(), "mse", batch, layers=[("v", "o")]))  # one reading a head
+    >>> len(value_output(Attention(), "mse", batch, layers=[("v", "o")]))  # one measurement a head
     2
     """
     resolve_loss(loss_fn)

@@ -1,6 +1,6 @@
 r"""Dead directions of one checkpoint that need no rate: norm kernels, the stream's floor, V–O, redundancy of units.
 
-These readings are static: they hold in any phase of training and for any optimiser (dead-directions §12.1).
+These measurements are static: they hold in any phase of training and for any optimiser (dead-directions §12.1).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class DeadDirections(Result):
     schur: tuple[SchurProfile, ...] = ()
     skipped: dict[str, str] = field(default_factory=dict)
 
-    def readings(self) -> tuple[Measurement, ...]:
+    def measurements(self) -> tuple[Measurement, ...]:
         """The numbers, as a checkup stores them."""
         out = [
             _reading("norm_kernel", t.norm, m, v)
@@ -70,8 +70,8 @@ class DeadDirections(Result):
         return tuple(out)
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row a reading: what was read, where, and the value."""
-        return [{"reading": r.vital, "site": r.site, "metric": r.metric, "value": r.value} for r in self.readings()]
+        """One row a measurement: what was read, where, and the value."""
+        return [{"reading": r.vital, "site": r.site, "metric": r.metric, "value": r.value} for r in self.measurements()]
 
     def __str__(self) -> str:
         lines = [
@@ -89,7 +89,7 @@ def _reading(vital: str, site: str, metric: str, value: float) -> Measurement:
 
 @undisturbed
 def measure(model: nn.Module, loss_fn: LossFn, batch: Any, *, seed: int = 0) -> DeadDirections:
-    """All static readings of ``model`` on one batch; the model is run in eval mode and left as it was.
+    """All static measurements of ``model`` on one batch; the model is run in eval mode and left as it was.
 
     Args:
         model: the model.

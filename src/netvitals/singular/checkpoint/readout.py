@@ -150,7 +150,7 @@ class Readout(Result):
         lines += [f"  {c}" for c in self.of("unclear")]
         if self.skipped:
             name, why = next(iter(self.skipped.items()))
-            lines.append(f"  not looked at: {len(self.skipped)} places, such as {name}: {why}")
+            lines.append(f"  not measured: {len(self.skipped)} places, such as {name}: {why}")
         lines += [f"  condition {name}: {state}" for name, state in self.conditions.items()]
         return one_screen([*lines, *(f"  note: {n}" for n in self.notes)])
 

@@ -92,7 +92,7 @@ def phase(steps: Sequence[float], smallest: Sequence[float], *, least: float = 0
     """
     pairs = [(s, v) for s, v in zip(steps, smallest) if math.isfinite(v) and v > 0]
     if len(pairs) < 4:
-        raise ValueError(f"a phase needs at least four positive readings of λ_min, got {len(pairs)}")
+        raise ValueError(f"a phase needs at least four positive measurements of λ_min, got {len(pairs)}")
     values = np.log([v for _, v in pairs])
     third = max(1, len(values) // 3)
     factor = float(np.exp(np.median(values[-third:]) - np.median(values[:third])))

@@ -30,7 +30,7 @@ _BEYOND = 5.0  # distances to the singular set after which the ratio is read
 
 @dataclass(frozen=True)
 class KLOrder(Result):
-    """Order of one direction, with the two readings it rests on.
+    """Order of one direction, with the two measurements it rests on.
 
     Returned by :func:`kl_order`.
 
@@ -194,7 +194,9 @@ def _conclude(
         off = np.abs(ratios / (2 * order**2) - 1)
         if not off.size or off[0] >= _RATIO or (off >= _NEARBY).any():
             seen = f"{ratios[int(np.argmax(off))]:.3g}" if off.size else "not to be had"
-            note = f"two readings disagree: the Fisher form says order {order}, F t²/K is {seen}, not {2 * order**2}"
+            note = (
+                f"two measurements disagree: the Fisher form says order {order}, F t²/K is {seen}, not {2 * order**2}"
+            )
             order = None
     return KLOrder(
         order=order,

@@ -21,7 +21,7 @@ FEWEST = 50.0  # effective draws below which neither R̂ nor an error bar can be
 
 @dataclass(frozen=True)
 class ChainHealth(Result):
-    """What must be looked at before a chain's mean is believed."""
+    """What must be measured before a chain's mean is believed."""
 
     effective_draws: float  # of the worst observable, over all healthy chains
     r_hat: float  # of the worst observable; near 1 is good

@@ -19,7 +19,7 @@ from netvitals.anatomy import Replicas
 from netvitals.singular.sampling.noise import NoiseSource
 
 _TARGET = 0.97  # acceptance that the search settles on, had the moves been tested: the bias shrinks as it nears 1
-_LOOKS = 50  # draws at most whose place is looked at
+_LOOKS = 50  # draws at most whose place is measured
 
 
 class Langevin:

@@ -55,7 +55,7 @@ def _driver(name: str, params: list[Parameter], lr: float) -> Optimizer:
     return optim.EpsFloor(params, lr=lr * max(1.0, float(value)), eps=float(value))
 
 
-def expansion(steps: int, seed: int, readings: int = 10) -> list[Row]:
+def expansion(steps: int, seed: int, measurements: int = 10) -> list[Row]:
     """κ of the head's factors before and after five new classes arrive with random rows (X30, Algorithm 1)."""
     gen = torch.Generator().manual_seed(seed)
     torch.manual_seed(seed)
@@ -68,7 +68,7 @@ def expansion(steps: int, seed: int, readings: int = 10) -> list[Row]:
 
     def read(classes: int, when: str) -> list[Row]:
         out: list[Row] = []
-        for _ in range(readings):
+        for _ in range(measurements):
             x, y = batch(classes)
             factor = singular.kfac(net, "ce", (x, y), fisher="empirical", only="2").layers["2"]
             g, a = torch.linalg.eigvalsh(factor.G.double()), torch.linalg.eigvalsh(factor.A.double())

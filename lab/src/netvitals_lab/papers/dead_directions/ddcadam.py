@@ -11,7 +11,7 @@ from netvitals_lab import data as datasets
 from netvitals_lab.papers.dead_directions import _race
 
 OPTIMIZERS = ("adam", "adamw", "ddcadam", "ddcadam-radial")
-FIRST_SEED = 100  # the rates below were looked at with smaller ones
+FIRST_SEED = 100  # the rates below were measured with smaller ones
 
 
 @dataclass(frozen=True)

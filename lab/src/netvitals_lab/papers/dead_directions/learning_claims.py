@@ -32,7 +32,7 @@ def _zeros(rows: Sequence[Row]) -> Verdict:
 
 
 def _spread(rows: Sequence[Row], name: str) -> tuple[int, int, list[str]]:
-    """Seeds in which all readings after lie above all before, seeds, and the medians in words."""
+    """Seeds in which all measurements after lie above all before, seeds, and the medians in words."""
     clear, words = 0, []
     runs = sorted(groups(rows, "seed").items())
     for _, run in runs:
@@ -49,7 +49,7 @@ def _expansion(rows: Sequence[Row]) -> Verdict:
     return decide(
         all(clear == seeds for clear, seeds, _ in found.values()),
         parts[0],
-        note="κ(G) of the head above all earlier readings "
+        note="κ(G) of the head above all earlier measurements "
         + "; ".join(parts)
         + "; the smallest eigenvalue of a trained head is known from a few samples only, so that an earlier run on "
         "other blobs, clear in 5 of 5 seeds after 150 steps, is no contradiction: its spread between runs is as large",
@@ -66,7 +66,7 @@ def _largest(rows: Sequence[Row]) -> Verdict:
     return decide(
         least == 1.0 and max(inputs) < 2,
         least,
-        note="seeds in which λ_max(G) after lies above all readings before; κ(A) never rises with it",
+        note="seeds in which λ_max(G) after lies above all measurements before; κ(A) never rises with it",
         facts={
             **{f"{steps} steps: {clear} of {n}": words for steps, (clear, n, words) in found.items()},
             "κ(A) changes by": [min(inputs), max(inputs)],
@@ -254,7 +254,7 @@ CLAIMS = (
         "new classes make κ(G) of the head spike",
         "Algorithm 1",
         "expansion",
-        Expected(direction="above all earlier readings"),
+        Expected(direction="above all earlier measurements"),
         _expansion,
     ),
     _claim(

@@ -67,7 +67,7 @@ CLAIMS = (
     claim(
         NAME,
         "F5",
-        "Fisher form, curvature and the volume of what is curved more are three readings of one order",
+        "Fisher form, curvature and the volume of what is curved more are three measurements of one order",
         Expected(direction="2(k − 1), −2(k − 1), −k/(2(k − 1))"),
         _chain,
         "Figure 5, §6",

@@ -88,7 +88,7 @@ STUDIES = (
         "rates in use: modules of one's own, checkpoints, streams, pruning, designs",
         trials=trials,
         trial=trial,
-        settled="the paper names no sizes for these readings; exponents lie apart by far more than small leaves open",
+        settled="the paper names no sizes for these; exponents lie apart by far more than small leaves open",
         summary=summary,
         scales={
             "smoke": Practice(width=8, examples=24, approach=800, pruning=40, design=20, seeds=1),

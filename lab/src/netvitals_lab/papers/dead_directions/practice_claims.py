@@ -75,7 +75,7 @@ def _frame(rows: Sequence[Row]) -> Verdict:
         shares["aligned"] == 1 and shares["random"] < 0.5,
         shares["random"],
         note="share of layers and axes at which a random start shows the predicted rate within 0.05",
-        facts={"from an aligned start": shares["aligned"], "readings": len(cells)},
+        facts={"from an aligned start": shares["aligned"], "measurements": len(cells)},
     )
 
 
@@ -110,7 +110,7 @@ def _reach(rows: Sequence[Row]) -> Verdict:
         bool(refused) and sound and quiet and all(r["difference"] is None for r in refused),
         len(refused) / len(random),
         note="share of layers and axes of random starts that are called beyond reach, none of an aligned start",
-        facts={"readings": len(random)},
+        facts={"measurements": len(random)},
     )
 
 

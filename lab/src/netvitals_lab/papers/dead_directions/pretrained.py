@@ -1,6 +1,6 @@
 """The study of norms in trained transformers: kernels of LayerNorm and RMSNorm, and the Schur ratio at the kernel.
 
-Small vision transformers of both norms are trained here. A pretrained encoder is looked at where ``NETVITALS_MODELS``
+Small vision transformers of both norms are trained here. A pretrained encoder is measured where ``NETVITALS_MODELS``
 names a folder with one, beside the same encoder with weights drawn anew, on English text that comes with scikit-learn.
 """
 

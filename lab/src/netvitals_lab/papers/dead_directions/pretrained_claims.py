@@ -29,7 +29,7 @@ def _pretrained(rows: Sequence[Row]) -> Verdict:
     mine = some(rows, when="trained")
     passed = sum(r["passes"] for r in mine)
     facts = {"models": sorted({r["name"] for r in mine}), "norms": len({r["site"] for r in mine})}
-    note = f"largest variance along the kernel over that of a channel; {passed} of {len(mine)} readings pass"
+    note = f"largest variance along the kernel over that of a channel; {passed} of {len(mine)} measurements pass"
     return decide(passed == len(mine), max(r["variance"] for r in mine), note=note, facts=facts)
 
 

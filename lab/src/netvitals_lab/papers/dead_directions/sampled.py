@@ -2,7 +2,8 @@
 
 Still models have a smooth fibre, or sheets that cross, and a known λ. A sum of squares that learns its targets one
 after the other goes through stages: each coordinate that leaves zero raises λ by ¼. At every checkpoint the function
-that the model has there is the truth, so that λ is that of its own fibre, and both readings look at the same distance.
+that the model has there is the truth, so that λ is that of its own fibre, and both measurements look at the same
+distance.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ class Squares(nn.Module):
 
 
 def stages(checkpoints: int, nbeta: float, draws: int, seed: int, lr: float = 0.02, length: float = 18.0) -> list[Row]:
-    """Both readings at checkpoints of a run in which coordinates are learned one after the other."""
+    """Both measurements at checkpoints of a run in which coordinates are learned one after the other."""
     gen = torch.Generator().manual_seed(seed)
     start = 0.004 * torch.exp(torch.empty(len(TARGETS), dtype=f64).uniform_(-1, 1, generator=gen))
     x = torch.randn(400, len(TARGETS), generator=gen, dtype=f64)

@@ -124,7 +124,7 @@ CLAIMS = (
     claim(
         NAME,
         "LLC-timing",
-        "the two readings agree on when a stage of learning begins",
+        "the two measurements agree on when a stage of learning begins",
         Expected(direction="within a checkpoint"),
         _timing,
         "§13.5",

@@ -39,8 +39,9 @@ def faster(rows: Sequence[Row]) -> Verdict:
 
 
 def by_reading(rows: Sequence[Row]) -> dict[Setup, list[Row]]:
-    """Set-ups of Figure 30, and three readings of faster: a lower loss on the way or at the end, a fall done sooner."""
-    readings = {
+    """Set-ups of Figure 30, and three measurements of faster: a lower loss on the way or at the end, a fall done
+    sooner."""
+    measurements = {
         "mean loss over the iterations": "mean",
         "loss at the end": "final",
         "iterations to 95 % of the fall": "settled",
@@ -48,7 +49,7 @@ def by_reading(rows: Sequence[Row]) -> dict[Setup, list[Row]]:
     return {
         (*setup, word): [{**r, "cost": float(np.mean(r[column]))} for r in mine]
         for setup, mine in apart(rows, operands=False).items()
-        for word, column in readings.items()
+        for word, column in measurements.items()
     }
 
 

@@ -83,7 +83,7 @@ def weight_rows(model: nn.Module, initial: Mapping[str, Tensor]) -> list[Row]:
 def site_rows(model: nn.Module, x: Tensor) -> list[Row]:
     """Every activation on a probe, in eval mode: mean over spread of its input, negative share, exact zeros."""
     seen = observe(model, None, x, vitals=[Preactivations(), Sparsity()], mode="eval")
-    found = {(r.vital, r.site, r.metric): r.value for r in seen.readings}
+    found = {(r.vital, r.site, r.metric): r.value for r in seen.measurements}
     sites = [s.name for s in seen.sites if s.kind == "activation"]
     return [
         {

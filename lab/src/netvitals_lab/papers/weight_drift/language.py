@@ -196,7 +196,7 @@ def clipped_shares(net: nn.Module, x: Tensor) -> dict[str, dict[str, float]]:
     """By site of a clipped square: share of entries at the clip, and share through which no gradient passes (P9)."""
     seen = observe(net, None, x, vitals=[_Clips(net)], mode="eval")
     shares: dict[str, dict[str, float]] = {}
-    for r in seen.readings:
+    for r in seen.measurements:
         shares.setdefault(r.site, {})[r.metric] = r.value
     return shares
 

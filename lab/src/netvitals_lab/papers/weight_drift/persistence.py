@@ -55,7 +55,7 @@ def flip_step(steps: Sequence[int], values: Sequence[float], smoothing: int = SM
 
 @dataclass(frozen=True)
 class Persistence:
-    """Series of one run, and what they say. ``steps`` are those at which the model was looked at."""
+    """Series of one run, and what they say. ``steps`` are those at which the model was measured."""
 
     steps: tuple[int, ...]
     push: tuple[float, ...]  # ⟨o, ∇ℓ⟩ of a sample
@@ -146,7 +146,7 @@ class PersistenceTracker:
                 f"the loss at step {step} is {seen.loss}; the {len(self._steps)} looks before it are kept, see report()"
             )
         self._kinds |= {s.name: s.kind for s in seen.sites}
-        found = {(r.site, r.metric): r.value for r in seen.readings}
+        found = {(r.site, r.metric): r.value for r in seen.measurements}
         for key in found.keys() | self._values.keys():
             self._values.setdefault(key, [math.nan] * len(self._steps)).append(found.get(key, math.nan))
         self._steps.append(step)

@@ -127,7 +127,7 @@ def analyse_signs(
             if seen.loss is None or not seen.loss - seen.loss == 0:
                 raise ValueError(f"the loss of initialisation {i} is {seen.loss}: gradients of it say nothing")
             order |= {s.name: s.kind for s in seen.sites if s.kind in ("activation", "linear", "output")}
-            for r in seen.readings:
+            for r in seen.measurements:
                 values.setdefault((r.site, r.metric), []).append(r.value)
             if progress is not None:
                 progress(i + 1)

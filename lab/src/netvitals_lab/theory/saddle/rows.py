@@ -22,9 +22,9 @@ class RowMoments(Result):
     Returned by :func:`row_moments`.
 
     Attributes:
-        mean: of the units' readings of the direction.
+        mean: of the units' measurements of the direction.
         spread: their standard deviation.
-        hermite: (copies, blocks, orders + 1), Q^(p) of the readings in units of their spread; NaN without spread.
+        hermite: (copies, blocks, orders + 1), Q^(p) of the measurements in units of their spread; NaN without spread.
     """
 
     mean: Tensor

@@ -15,7 +15,7 @@ from netvitals.capture.engine.planning.live_trace import LiveTrace
 from netvitals.capture.engine.planning.origins import UNKNOWN, Origin
 from netvitals.capture.engine.planning.recorded import IDENTITY
 
-LOOP = 16  # of what a loop over time steps repeats in one call of a module, so many are looked at
+LOOP = 16  # of what a loop over time steps repeats in one call of a module, so many are measured
 SOFTMAXES = {"_softmax": "softmax", "_safe_softmax": "softmax", "_log_softmax": "log_softmax"}
 
 
@@ -69,7 +69,7 @@ def counted(extras: Sequence[Extra], notes: dict[str, str]) -> list[Extra]:
         turn = turns[extra.name, last.call] = turns.get((extra.name, last.call), 0) + 1
         if unit is None and turn > LOOP:
             notes.setdefault(
-                f"{extra.name} (loop)", f"it runs again and again in one call; the first {LOOP} are looked at"
+                f"{extra.name} (loop)", f"it runs again and again in one call; the first {LOOP} are measured"
             )
             continue
         counts[extra.name] = counts.get(extra.name, 0) + 1
@@ -78,7 +78,7 @@ def counted(extras: Sequence[Extra], notes: dict[str, str]) -> list[Extra]:
 
 
 def blocks(anatomy: Anatomy, trace: LiveTrace) -> list[Extra]:
-    """Attention heads and routers, each found by the operations that make what is looked at."""
+    """Attention heads and routers, each found by the operations that make what is measured."""
     out = []
     for heads in anatomy.heads:
         values = [heads.query, heads.key, heads.value, heads.logits, heads.weights]

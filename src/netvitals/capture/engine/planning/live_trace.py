@@ -95,7 +95,7 @@ class LiveTrace(Tracer):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if self.error is not None:
             return func(*args, **(kwargs or {}))
-        if not isinstance(func, OpOverload):  # cond, flex_attention: what they run inside is not looked at
+        if not isinstance(func, OpOverload):  # cond, flex_attention: what they run inside is not measured
             out = func(*args, **(kwargs or {}))
             for tensor in tree_leaves(out):
                 if isinstance(tensor, Tensor) and id(tensor) not in self._known:
