@@ -81,6 +81,7 @@ class LoopChecks:
         self.summed = 0  # examples over which the loss is a sum
         self._fresh: set[int] = set()
         self.linear = False
+        self._classified = self.several = False
         self.pure = True  # the loss is one mean and nothing else, so that costs can be compared with it
         self._signs: Counter[bool] = Counter()  # terms of the loss that a better fit makes smaller, and larger
 
@@ -176,10 +177,6 @@ class LoopChecks:
             self.asked["softmax over one class"] += 1
             if shape[dim] == 1:
                 self._fail("softmax over one class", shape=list(shape), function=name)
-            if len(shape) in (2, 3) and shape[0] > 1 and not (len(shape) == 2 and shape[0] == shape[1]):
-                self.asked["softmax dimension"] += 1
-                if dim == 0:
-                    self._fail("softmax dimension", shape=list(shape), function=name)
 
     def _loss(self, loss: LossNode) -> None:
         if loss.kind == "broadcast":
@@ -206,6 +203,10 @@ class LoopChecks:
                     loss="cross-entropy",
                     reach=smallest_cross_entropy(loss.before, classes),
                 )
+        if loss.dim is not None and len(loss.over) == 2 and loss.over[0] != loss.over[1]:
+            self.asked["softmax dimension"] += 1
+            if loss.dim == 0 and loss.over[0] > 1:
+                self._fail("softmax dimension", shape=list(loss.over))
         if loss.kind == "nll" and loss.prediction is not None:
             self._log_probabilities(loss)
         if loss.kind == "bce_logits":
@@ -266,6 +267,9 @@ class LoopChecks:
         if target.is_floating_point() and not bool(torch.isfinite(target).all()):
             self._fail("targets not finite", share=float((~torch.isfinite(target)).float().mean()))
         if loss.kind in CLASSIFIED and not target.is_floating_point():
+            if self._classified:  # two sets of labels in one loss, or two losses a step, are not pooled
+                self.several = True
+            self._classified = True
             self.labels.add(target, loss.ignored)
             if not self._depended:
                 self._last_target = target.detach().clone()
@@ -482,6 +486,7 @@ class LoopChecks:
             graph = isinstance(loss, Tensor) and loss.requires_grad
             self._fail("no optimizer step", backward=self._since_backward > 0, graph=graph)
         self._stepped = 0
+        self._classified = False
         if self.step == 2 and not self._depended and self._batch is not None:
             self._depended = True
             self._dependencies()
@@ -568,7 +573,11 @@ class LoopChecks:
         elif left and stale:
             self._fail("stale parameters", parameters=left, held=len(stale))
         elif left:
-            self._fail("not in the optimizer", parameters=left)
+            names = list(self._names.values())
+            trained = [n for i, n in self._names.items() if i in held]
+            # an optimizer that holds the end of a network, and nothing before it, is how a head is trained
+            head = bool(trained) and max(map(names.index, left)) < min(map(names.index, trained))
+            self._fail("not in the optimizer", parameters=left, head=head)
         self._unused(used, held)
         lost = [n for n, (still, seen) in g.still.items() if n and seen >= 2 and still == seen]
         if lost:
@@ -601,7 +610,7 @@ class LoopChecks:
             "half": [n for n, p in self._model.named_parameters() if p.dtype == torch.float16 and p.requires_grad][:50],
             "dropout": max((float(m.p) for m in self._model.modules() if isinstance(m, DROPOUT)), default=0.0),
             "losses": dict(self.loss_kinds),
-            "labels": self.labels.facts() if self.labels.batches else {},
+            "labels": self.labels.facts() if self.labels.batches and not self.several else {},
             "targets": self.targets.facts() if self.targets.batches else {},
         }
 

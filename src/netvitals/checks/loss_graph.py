@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -137,6 +137,8 @@ class LossNode:
     ignored: int = -100
     weighted: bool = False
     before: str = ""  # the function before a log_softmax
+    dim: int | None = None  # of the softmax that feeds the loss, and the shape of its output
+    over: tuple[int, ...] = ()
     terms: int = 1
 
 
@@ -180,7 +182,8 @@ def losses_of(root: Any) -> list[LossNode]:
             out.append(LossNode("clamped", 0))
         loss = _loss(node, name, sign)
         if loss is not None:
-            out.append(loss)
+            dim, over = softmax_near(node if loss.kind == "log_prob" else node.next_functions[0][0])
+            out.append(replace(loss, dim=dim, over=over))
             continue
         todo += [(fn, sign * s) for fn, s in _signed(node, name)]
     return out
@@ -313,6 +316,23 @@ def _cut_off(root: Any, flat: set[Any], leaves: list[Tensor]) -> list[Tensor]:
                 seen.add(fn)
                 todo.append(fn)
     return [p for p in leaves if id(p) not in reached]
+
+
+def softmax_near(node: Any) -> tuple[int | None, tuple[int, ...]]:
+    """Dimension and shape of the softmax that ``node`` is, or that feeds it; None where there is none."""
+    for _ in range(4):
+        if node is None:
+            break
+        name = name_of(node)
+        if name in ("Softmax", "LogSoftmax"):
+            dim, shape = saved(node, "dim"), shape_of(node)
+            if isinstance(dim, int) and shape:
+                return (dim - (1 << 64) if dim > 1 << 62 else dim) % len(shape), shape
+            break
+        if name not in ("Log", "Gather", *RESHAPES) or not parents(node):
+            break
+        node = parents(node)[0]
+    return None, ()
 
 
 def is_mean(root: Any, loss: LossNode) -> bool:

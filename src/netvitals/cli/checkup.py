@@ -41,7 +41,8 @@ def examine_model(
     else:
         console = Console(emoji=False)
         console.print(
-            f"[bold]{found.model}[/]  loss {found.loss:.6g}, {len(found.sites)} sites, {len(found.measurements)}"
+            f"[bold]{found.model}[/]  loss {found.loss:.6g}, {len(found.sites)} sites, "
+            f"{len(found.measurements)} measurements"
         )
         console.print(found.findings)
         if found.singular is not None:

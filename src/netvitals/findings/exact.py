@@ -411,7 +411,7 @@ def _found(context: Context, name: str, text: Text) -> Iterator[Finding]:
         return
     sites = tuple(evidence.get("parameters", ()))
     yield Finding(
-        text.severity,
+        "note" if evidence.get("head") and not progress(context.table).harm else text.severity,
         sites[0] if sites else "",
         text.what(evidence),
         why=text.why,
