@@ -81,7 +81,7 @@ def test_curvature_is_left_out_with_a_reason(monkeypatch):
         raise RuntimeError("no second derivative")
 
     monkeypatch.undo()
-    monkeypatch.setattr(nv.curvature, "interlayer", rough)
+    monkeypatch.setattr(nv.curvature, "between_layers", rough)
     found = nv.checkup(model, F.cross_entropy, batch)
     assert found.curvature is None
     assert found.curvature_note == "could not be measured: RuntimeError: no second derivative"

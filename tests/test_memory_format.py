@@ -132,15 +132,15 @@ MEASUREMENTS = {
     "imbalance": lambda m, b: saddle.imbalance(m, F.cross_entropy, b),
     "kfac": lambda m, b: singular.kfac(m, "ce", b),
     "trace": lambda m, b: curvature.trace(m, F.cross_entropy, b, probes=4),
-    "interlayer": lambda m, b: curvature.between_layers(m, F.cross_entropy, b, probes=4),
-    "interlayer at every layer": lambda m, b: curvature.between_layers(
+    "between_layers": lambda m, b: curvature.between_layers(m, F.cross_entropy, b, probes=4),
+    "between_layers at every layer": lambda m, b: curvature.between_layers(
         m, F.cross_entropy, b, probes=4, nodes=["first", "norm1", "act1", "down", "act2", "thin", "act3", "wide"]
     ),
-    "interlayer, exact, in eval": lambda m, b: curvature.between_layers(
+    "between_layers, exact, in eval": lambda m, b: curvature.between_layers(
         m, F.cross_entropy, b, nodes=["down", "act3"], method="exact", mode="eval"
     ),
 }
-IN_DOUBLE = {"interlayer, exact, in eval", "checkup of dead directions"}  # these run a copy in float64
+IN_DOUBLE = {"between_layers, exact, in eval", "checkup of dead directions"}  # these run a copy in float64
 
 
 @pytest.mark.parametrize("make", [contiguous, channels_last, mixed, ambiguous])

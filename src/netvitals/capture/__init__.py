@@ -6,6 +6,7 @@ from netvitals.anatomy import set_rng_state as set_rng_state
 from netvitals.anatomy import undisturbed as undisturbed
 from netvitals.capture.engine.buffer import Buffer as Buffer
 from netvitals.capture.engine.buffer import scalar as scalar
+from netvitals.capture.engine.hook import BeforeScripting as BeforeScripting
 from netvitals.capture.engine.hook import Hook as Hook
 from netvitals.capture.engine.observer import Observer as Observer
 from netvitals.capture.engine.observers import Observers as Observers

@@ -39,10 +39,14 @@ def dependencies(
             n = len(x) if x.ndim > 1 else 0
             if n >= 4 and base.ndim and len(base) == n:
                 half = n // 2
-                changed = torch.cat([x[:half], x[:1].expand(n - half, *x.shape[1:])])
-                if not torch.equal(changed, x):
-                    other = _output(model(changed, **kwargs))
-                    out["examples mixed"] = other is None or not _same(base[:half], other[:half])
+                later = torch.cat([x[:half], x[:1].expand(n - half, *x.shape[1:])])
+                earlier = torch.cat([x[-1:].expand(half, *x.shape[1:]), x[half:]])
+                if not torch.equal(later, x) and not torch.equal(earlier, x):
+                    mixed = [
+                        (other := _output(model(changed, **kwargs))) is None or not _same(base[kept], other[kept])
+                        for changed, kept in ((later, slice(half)), (earlier, slice(half, None)))
+                    ]
+                    out["examples mixed"] = any(mixed)
     return out
 
 

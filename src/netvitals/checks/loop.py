@@ -15,7 +15,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from netvitals.capture import Hook
+from netvitals.capture import BeforeScripting, Hook
 from netvitals.checks import backward
 from netvitals.checks.check import CHECKS, Check
 from netvitals.checks.dependencies import dependencies
@@ -72,6 +72,8 @@ class LoopChecks:
         self._inputs: list[int] = []
         self._no_grad = Counter[str]()
         self._in_a_row = 0
+        self._trained: set[int] = set()
+        self._first: Tensor | None = None  # the first batch
         self._trained_in: Counter[bool] = Counter()
         self._was_training = False
         self._depended = False
@@ -97,6 +99,7 @@ class LoopChecks:
         ]
         if self._passes:
             for root in self._roots:
+                BeforeScripting.put_on(root, self.close)
                 self._handles.append(root.register_forward_pre_hook(Hook(self._enters), with_kwargs=True))
         self._tied()
 
@@ -110,14 +113,22 @@ class LoopChecks:
             handle.remove()
         self._global, self._batch, self._held = [], None, []
         self._leaf.clear()
+        if not any(isinstance(m, TRAINS) for m in self._model.modules()):
+            self._leave()  # no layer of it knows train from eval mode
 
     def close(self) -> None:
         """Take every hook away."""
         self._guarded(self.conclude)()
         self.end_first_steps()
+        self._leave()
+
+    def _leave(self) -> None:
+        """Take the hooks off the model."""
         for handle in self._handles:
             handle.remove()
         self._handles = []
+        for root in self._roots:
+            BeforeScripting.take_off(root, self.close)
 
     def _guarded(self, work: Callable[..., None]) -> Callable[..., None]:
         def call(*args: Any) -> None:
@@ -428,11 +439,14 @@ class LoopChecks:
     def _entered(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if torch.is_grad_enabled():
             self._in_a_row = 0
+            self._trained.add(id(module))
             if self.open:
                 self._training_pass(module, args, kwargs)
             elif module.training != self._was_training and self._was_training:
                 self._mode(module)
             return
+        if id(module) not in self._trained:
+            return  # a teacher or target network
         self._in_a_row += 1
         if self._in_a_row == 2 or (self._in_a_row == 1 and self._larger(args)):
             self.asked["train mode in evaluation"] += 1
@@ -450,6 +464,8 @@ class LoopChecks:
     def _training_pass(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self._backwards <= STEPS:
             tensors = [a for a in args if isinstance(a, Tensor) and a.ndim]
+            if tensors and self._first is None:
+                self._first = tensors[0].detach().clone()
             if tensors and not self._inputs:
                 self._inputs = [len(tensors[0])]
             numbers = sum(t.numel() for t in tensors)
@@ -474,20 +490,20 @@ class LoopChecks:
 
     # ------------------------------------------------------------------ the end of a step
 
-    def end_step(self, loss: Any, step: int) -> None:
-        """The loop has given a loss."""
+    def end_step(self, loss: Any, busy: bool = False) -> None:
+        """The loop has given a loss; while a measurement is under way (``busy``) the model is not run again."""
         if not self.open:
             return
-        self._guarded(self._end_step)(loss, step)
+        self._guarded(self._end_step)(loss, busy)
 
-    def _end_step(self, loss: Any, step: int) -> None:
+    def _end_step(self, loss: Any, busy: bool) -> None:
         self._idle = 0 if self._stepped else self._idle + 1
         if self._idle == 10:
             graph = isinstance(loss, Tensor) and loss.requires_grad
             self._fail("no optimizer step", backward=self._since_backward > 0, graph=graph)
         self._stepped = 0
         self._classified = False
-        if self.step == 2 and not self._depended and self._batch is not None:
+        if self.step >= 2 and not busy and not self._depended and self._batch is not None:
             self._depended = True
             self._dependencies()
         self.step += 1
@@ -505,6 +521,8 @@ class LoopChecks:
         except Exception as error:
             self.why["dependencies"] = f"{type(error).__name__}: {error}"
             return
+        if args and isinstance(args[0], Tensor) and self._first is not None and torch.equal(args[0], self._first):
+            answers.pop("examples mixed", None)  # the same rows on every step may be the nodes of a graph
         if "why" in answers:
             self.why["dependencies"] = answers.pop("why")
         for name, failed in answers.items():

@@ -54,33 +54,10 @@ LOSSES = {
     "MultilabelMarginLoss": "margin", "SoftMarginLoss": "margin", "CtcLoss": "ctc",
 }  # fmt: skip
 WEIGHTED = frozenset(["Addmm", "Mm", "Convolution", "Bmm", "Baddbmm", "MkldnnConvolution", "Mv", "Addmv", "SqueezeMm"])
-LINEAR = WEIGHTED | frozenset(
-    [
-        "AccumulateGrad",
-        "Add",
-        "Sub",
-        "Rsub",
-        "Neg",
-        "Mean",
-        "Sum",
-        "Div",
-        "Mul",
-        "LogSoftmax",
-        "Sigmoid",
-        "Pow",
-        "Abs",
-        "AvgPool2D",
-        "AdaptiveAvgPool2D",
-        "AdaptiveAvgPool1D",
-        "AvgPool1D",
-        "NativeBatchNorm",
-        "NativeDropout",
-        "Cat",
-        "Stack",
-        "ConstantPadNd",
-        "Softmax",
-    ]
-)
+LINEAR = (WEIGHTED | RESHAPES) | {
+    "AccumulateGrad", "Add", "Sub", "Neg", "Mean", "Sum", "AvgPool2D", "AdaptiveAvgPool2D", "AdaptiveAvgPool1D",
+    "AvgPool1D", "NativeBatchNorm", "NativeDropout", "Cat", "Stack", "ConstantPadNd",
+}  # fmt: skip
 FLAT = frozenset(["Sign", "Round", "Floor", "Ceil", "Trunc", "Heaviside", "Sgn"])
 STOPS = frozenset(
     ["Addmm", "Mm", "Bmm", "Convolution", "NativeBatchNorm", "NativeLayerNorm", "Embedding", "AccumulateGrad"]
@@ -152,7 +129,7 @@ class LossGraph:
     names: Counter[str] = field(default_factory=Counter)
     nodes: int = 0
     weights: int = 0  # operations with weights
-    linear: bool = True  # no operation but linear ones and the loss's own
+    linear: bool = True  # nothing but linear operations behind the last layer
     steps: list[Any] = field(default_factory=list)  # nodes of functions whose gradient is zero everywhere
 
 
@@ -358,13 +335,15 @@ def examples_summed(root: Any, examples: int) -> int:
 def walk(root: Any) -> LossGraph:
     """The whole graph: its leaves, how many nodes it has, and every softmax in it."""
     graph = LossGraph()
-    todo, seen = [root], {root}
+    todo, seen, below = [root], {root}, set[Any]()
     while todo and len(seen) < MOST:
         node = todo.pop()
         name = name_of(node)
         graph.names[name] += 1
         graph.weights += name in WEIGHTED
-        graph.linear = graph.linear and (name in LINEAR or name in LOSSES or name in RESHAPES)
+        if name in WEIGHTED or node in below:  # what lies behind a layer, seen from the loss
+            below.update(fn for fn, _ in node.next_functions if fn is not None)
+            graph.linear = graph.linear and name in LINEAR
         if name in FLAT:
             graph.steps.append(node)
         if name == "AccumulateGrad":

@@ -261,8 +261,9 @@ def diagnose(source: Any, *, activations: Mapping[str, Any] | None = None) -> Fi
     Returns:
         The findings, most severe first, with what was checked and what could not be seen.
 
-    >>> from netvitals.capture import Reading
-    >>> print(diagnose([Reading(i, "loss", "model", "loss", 2.0 / (1 + i)) for i in range(30)]))  # doctest: +ELLIPSIS
+    >>> from netvitals.capture import Measurement
+    >>> falling = [Measurement(i, "loss", "model", "loss", 2.0 / (1 + i)) for i in range(30)]
+    >>> print(diagnose(falling))  # doctest: +ELLIPSIS
     No problem found, but only ... checks could run.
     ...
     """
@@ -362,11 +363,11 @@ def open_run(path: str | os.PathLike[str]) -> Run:
         The run; its ``findings()`` are those stored with it or, where none are, what :func:`diagnose` says of it now.
 
     >>> import netvitals, tempfile
-    >>> from netvitals.capture import Reading
+    >>> from netvitals.capture import Measurement
     >>> from netvitals.runs import RunWriter
     >>> folder = tempfile.mkdtemp() + "/run"
     >>> with RunWriter(folder) as writer:
-    ...     writer.write([Reading(step, "loss", "", "loss", 1.0 / (1 + step)) for step in range(3)])
+    ...     writer.write([Measurement(step, "loss", "", "loss", 1.0 / (1 + step)) for step in range(3)])
     >>> run = netvitals.open_run(folder)
     >>> run.status, run.steps, run.frame(metric="loss")["value"].to_list()[0]
     ('finished', [0, 1, 2], 1.0)

@@ -38,7 +38,7 @@ def explain(name: str, finding: Finding | None = None) -> str:
     """Everything that is known of a rule, and of one finding of it.
 
     >>> print(explain("gradients carried over").splitlines()[0])
-    gradients carried over: Does every backward pass begin with empty gradients?
+    gradients carried over: Does every step begin with empty gradients?
     """
     rule = rule_named(name)
     lines = [f"{rule.name}: {rule.question}"]

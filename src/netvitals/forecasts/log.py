@@ -104,12 +104,12 @@ def forecast_log(run: Run) -> ForecastLog:
         Every stored forecast, scored as far as its day has come.
 
     >>> import netvitals, tempfile
-    >>> from netvitals.capture import Reading
+    >>> from netvitals.capture import Measurement
     >>> from netvitals.runs import RunWriter
     >>> f = Forecast(quantity="gates/density@0.01", site="1", made_at=0, for_step=2, value=0.5, interval50=(0.4, 0.6),
     ...              interval80=(0.3, 0.7), method="relaxation", horizon="100 %")
     >>> with RunWriter(tempfile.mkdtemp() + "/run") as writer:
-    ...     writer.write([Reading(step, "gates", "1", "density@0.01", 0.55) for step in range(5)])
+    ...     writer.write([Measurement(step, "gates", "1", "density@0.01", 0.55) for step in range(5)])
     ...     writer.forecast(f.to_dict())
     >>> found = forecast_log(netvitals.open_run(writer.path))
     >>> len(found.forecasts), found.last_step, [s.covered80 for s in found.scores]

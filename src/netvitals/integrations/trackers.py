@@ -34,11 +34,11 @@ def send(run: str | os.PathLike[str], to: str, *, sites: bool = False, **options
         How many numbers were sent.
 
     >>> import tempfile
-    >>> from netvitals.capture import Reading
+    >>> from netvitals.capture import Measurement
     >>> from netvitals.runs import RunWriter
     >>> folder = tempfile.mkdtemp()
     >>> with RunWriter(folder + "/run") as writer:
-    ...     writer.write([Reading(step, "gates", "model", "density@0.01", 0.5) for step in range(3)])
+    ...     writer.write([Measurement(step, "gates", "model", "density@0.01", 0.5) for step in range(3)])
     >>> send(folder + "/run", "tensorboard", log_dir=folder + "/board")
     3
     """

@@ -23,8 +23,8 @@ def figure(source: Any, vital: str, metric: str, *, kind: str = "heatmap") -> An
     Returns:
         A ``plotly.graph_objects.Figure``.
 
-    >>> from netvitals.capture import Reading
-    >>> measurements = [Reading(step, "gates", f"fc{i}", "density@0.01", 0.5) for step in range(3) for i in (1, 2)]
+    >>> from netvitals.capture import Measurement
+    >>> measurements = [Measurement(step, "gates", f"fc{i}", "density@0.01", 0.5) for step in range(3) for i in (1, 2)]
     >>> figure(measurements, "gates", "density@0.01").data[0].z.shape  # layers × steps
     (2, 3)
     """

@@ -40,8 +40,8 @@ def write(
     Returns:
         The file that was written.
 
-    >>> import tempfile; from netvitals.capture import Reading
-    >>> write([Reading(i, "loss", "model", "loss", 1 / (1 + i)) for i in range(9)], tempfile.mkdtemp()).name
+    >>> import tempfile; from netvitals.capture import Measurement
+    >>> write([Measurement(i, "loss", "model", "loss", 1 / (1 + i)) for i in range(9)], tempfile.mkdtemp()).name
     'report.html'
     """
     return write_html(render(source, title=title, findings=findings), path, "report.html")
@@ -58,8 +58,8 @@ def render(source: Any, *, title: str | None = None, findings: Findings | None =
     Returns:
         One HTML document.
 
-    >>> from netvitals.capture import Reading
-    >>> page = render([Reading(step, "loss", "", "loss", 1 / (1 + step)) for step in range(3)], title="A first run")
+    >>> from netvitals.capture import Measurement
+    >>> page = render([Measurement(step, "loss", "", "loss", 1 / (1 + step)) for step in range(3)], title="A first run")
     >>> "<title>" in page and "A first run" in page
     True
     """

@@ -28,11 +28,11 @@ def export(run: Run, to: str = "parquet", out: str | os.PathLike[str] | None = N
         Where the file was written.
 
     >>> import tempfile
-    >>> from netvitals.capture import Reading
+    >>> from netvitals.capture import Measurement
     >>> from netvitals.runs import RunWriter, open_run
     >>> folder = tempfile.mkdtemp() + "/first"
     >>> with RunWriter(folder) as writer:
-    ...     writer.write([Reading(0, "loss", "", "loss", 2.5)])
+    ...     writer.write([Measurement(0, "loss", "", "loss", 2.5)])
     >>> print(export(open_run(folder), "csv").read_text().strip())
     step,vital,site,metric,value
     0,loss,"",loss,2.5

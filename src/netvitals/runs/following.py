@@ -37,13 +37,13 @@ class News:
 class Follower:
     """Reads a run bit by bit. A look at a run that has not changed opens no file.
 
-    >>> import tempfile; from netvitals.capture import Reading; from netvitals.runs import RunWriter
+    >>> import tempfile; from netvitals.capture import Measurement; from netvitals.runs import RunWriter
     >>> writer = RunWriter(tempfile.mkdtemp() + "/run")
-    >>> writer.write([Reading(0, "loss", "model", "loss", 2.0)]); _ = writer.flush()
+    >>> writer.write([Measurement(0, "loss", "model", "loss", 2.0)]); _ = writer.flush()
     >>> follower = Follower(writer.path)
     >>> follower.news().batches[0].values.tolist(), follower.news() is None
     ([2.0], True)
-    >>> writer.write([Reading(1, "loss", "model", "loss", 1.0)]); writer.close()
+    >>> writer.write([Measurement(1, "loss", "model", "loss", 1.0)]); writer.close()
     >>> follower.news().batches[0].values.tolist()
     [1.0]
     """

@@ -41,11 +41,11 @@ def open_run(path: str | os.PathLike[str], *, judge: Judge | None = None) -> Run
         The run; every call looks at the file anew.
 
     >>> import tempfile
-    >>> from netvitals.capture import Reading
+    >>> from netvitals.capture import Measurement
     >>> from netvitals.runs import RunWriter
     >>> folder = tempfile.mkdtemp() + "/first"
     >>> with RunWriter(folder, meta={"model": "MLP"}) as writer:
-    ...     writer.write([Reading(0, "loss", "", "loss", 2.5)])
+    ...     writer.write([Measurement(0, "loss", "", "loss", 2.5)])
     >>> run = open_run(folder)
     >>> run.meta["model"], run.series, run.summary.measurements
     ('MLP', [('loss', '', 'loss')], 1)

@@ -98,11 +98,11 @@ def recover(path: str | os.PathLike[str], out: str | os.PathLike[str] | None = N
         What was found, with the ``path`` of the new run. Its metadata say under ``recovered`` what was lost.
 
     >>> import tempfile
-    >>> from netvitals.capture import Reading
+    >>> from netvitals.capture import Measurement
     >>> from netvitals.runs import RunWriter, open_run
     >>> folder = tempfile.mkdtemp()
     >>> with RunWriter(folder + "/first") as writer:
-    ...     writer.write([Reading(0, "loss", "", "loss", 2.5)])
+    ...     writer.write([Measurement(0, "loss", "", "loss", 2.5)])
     >>> found = recover(folder + "/first", folder + "/rescued")
     >>> found.measurements, open_run(found.path).steps
     (1, [0])

@@ -26,7 +26,7 @@ from netvitals.capture import (
     warn,
 )
 from netvitals.checks import LoopChecks
-from netvitals.watching import registry as open_watches
+from netvitals.watching import registry
 from netvitals.watching.arguments import (
     Together,
     check_model,
@@ -101,7 +101,8 @@ def watch(
         lookahead: where the run may be in danger, train a copy ahead on the batch of ``probe``, or on the batches of a
             :class:`netvitals.forecasts.Lookahead`, and call it only if the copy is lost. It costs steps.
         checks: look at the loss's graph, the gradients and the batches of the first 50 steps, for mistakes that can be
-            read off exactly.
+            read off exactly. Once or twice the model is run on a copy of a batch, and left as it was; say False where
+            ``forward`` changes anything outside of the model.
 
     Returns:
         A context whose ``step(loss)`` ends each training step and whose ``measurements`` are what was measured.
@@ -177,7 +178,7 @@ class Watch(MeasuredSteps):
         cut = self._ranks is not None and self._ranks.pieces  # to run these once more would take collectives
         self._twin = eager_replay_of(unwrapped(root), uncompiled(root)) if probe is None and not cut else None
         self._model = uncompiled(root) if probe is not None or self._twin is not None else unwrapped(root)
-        if words := open_watches.take_over(self._model):
+        if words := registry.take_over(self._model):
             warn(words, "already-watched")
         parameters = dict(uncompiled(root).named_parameters())
         self._bare = uncompiled(root)
@@ -194,12 +195,12 @@ class Watch(MeasuredSteps):
                 probe=self._probe,
                 scheduler=scheduler,
                 total_steps=total_steps,
-                found=open_watches.weak_method(self._optimizers),
+                found=registry.weak_method(self._optimizers),
             )
         )
         self._observer = Observers(self._model, self._schedule, passive=self._probe is None and self._twin is None)
         self._observer.notes.update(foreign)
-        self._hooks = OptimizerHooks(parameters, optimizers, open_watches.weak_method(self._stepped))
+        self._hooks = OptimizerHooks(parameters, optimizers, registry.weak_method(self._stepped))
         self._observations = 0
         self._recorder: Recorder | None = None  # open on a measured step
         self._buffer = Buffer()
@@ -239,13 +240,15 @@ class Watch(MeasuredSteps):
             if self._writer is not None:
                 self._writer.close("failed")
             raise
-        if checks:
+        if checks and self._ranks is not None:
+            self._observer.notes["checks of the loop"] = "several ranks train the model"
+        elif checks:
             plain = self._ranks is None and self._twin is None and self._model is self._bare
             roots = list(self._bare.children()) if isinstance(self._bare, Together) else [self._bare]
-            self._checks = LoopChecks(self._bare, roots, open_watches.weak_method(self._optimizers), passes=plain)
+            self._checks = LoopChecks(self._bare, roots, registry.weak_method(self._optimizers), passes=plain)
             self._checks.begin()
         parts = (self._observer, self._hooks, self._buffer, self._writer, self._checks)
-        self._finalizer = open_watches.add(self, self._model, parts)
+        self._finalizer = registry.add(self, self._model, parts)
 
     def _optimizers(self) -> list[Optimizer]:
         return self._hooks.optimizers
@@ -264,7 +267,7 @@ class Watch(MeasuredSteps):
         if self._closed:
             raise ValueError(f"this watch is closed; begin a new one with netvitals.watch(model) {hint('closed')}")
         if self._checks is not None and self._checks.open:
-            self._checks.end_step(loss, self._step)
+            self._checks.end_step(loss, busy=self._recorder is not None)
         if self._between.take(loss):
             return
         self._between.plain = plain = self._hooks.plainly_stepped()
@@ -344,7 +347,7 @@ class Watch(MeasuredSteps):
         self._disarm()
         self._hooks.close()
         self._finalizer.detach()
-        open_watches.remove(self, self._model)
+        registry.remove(self, self._model)
         if self._shared is not None:
             self._batches.flush()
             self._shared.close(status)

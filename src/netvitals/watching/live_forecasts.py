@@ -93,7 +93,7 @@ class LiveForecasts:
         if watch is None or given is None or values is None or not given.batches:
             return []
         if len(given.batches) < ENOUGH:
-            few = f"values on coming days take {ENOUGH} batches to lookahead on, and there are {len(given.batches)}"
+            few = f"values on coming days take {ENOUGH} batches to look ahead on, and there are {len(given.batches)}"
             watch._observer.notes["look-ahead values"] = few
             return []
         watch._observer.notes.pop("look-ahead values", None)

@@ -20,7 +20,7 @@ from netvitals.capture import (
     warn,
 )
 from netvitals.capture import probe as observe_with
-from netvitals.watching import registry as open_watches
+from netvitals.watching import registry
 from netvitals.watching.description import note_places
 from netvitals.watching.eager_replay import EagerReplay
 from netvitals.watching.live_forecasts import LiveForecasts
@@ -86,7 +86,7 @@ class MeasuredSteps(WatchState):
                     recorder.vital = "loss"
                     recorder.write("model", ("held",), held.reshape(1))
             if self._schedule.wants("parameters"):
-                self._hooks.arm(open_watches.weak_method(self._moved), keep=self._schedule.reads_steps)
+                self._hooks.arm(registry.weak_method(self._moved), keep=self._schedule.reads_steps)
             if self._twin is not None:
                 self._hooks.attend()
                 self._hooks.about_to_step = partial(self._twin.look, self._observer, recorder)

@@ -52,20 +52,28 @@ class BeforeScripting:
     __slots__ = ("_before", "_module", "_withdraw")
 
     def __init__(self, module: nn.Module, withdraw: Callable[[], None] | None = None) -> None:
-        self._module, self._withdraw = weakref.ref(module), withdraw
+        self._module = weakref.ref(module)
+        self._withdraw = [] if withdraw is None else [withdraw]  # what takes the hooks away, one a watcher
         self._before = getattr(module, _ASKED, None)  # the user's own
 
     @staticmethod
     def put_on(module: nn.Module, withdraw: Callable[[], None]) -> None:
         """Have ``module`` give up our hooks when it is scripted."""
-        if not isinstance(vars(module).get(_ASKED), BeforeScripting):
+        mine = vars(module).get(_ASKED)
+        if not isinstance(mine, BeforeScripting):
             vars(module)[_ASKED] = BeforeScripting(module, withdraw)
+        elif withdraw not in mine._withdraw:
+            mine._withdraw.append(withdraw)
 
     @staticmethod
-    def take_off(module: nn.Module) -> None:
-        """Leave the module as it was."""
+    def take_off(module: nn.Module, withdraw: Callable[[], None] | None = None) -> None:
+        """Leave the module as it was, unless another watcher's hooks are on it; without ``withdraw`` in any case."""
         mine = vars(module).get(_ASKED)
         if isinstance(mine, BeforeScripting):
+            if withdraw in mine._withdraw:
+                mine._withdraw.remove(withdraw)
+            if withdraw is not None and mine._withdraw:
+                return
             del vars(module)[_ASKED]
             if mine._before is not None and not hasattr(module, _ASKED):  # it was on the module, not on its class
                 vars(module)[_ASKED] = mine._before
@@ -73,8 +81,9 @@ class BeforeScripting:
     def __call__(self) -> Any:
         module = self._module()
         assert module is not None
-        if self._withdraw is not None:
-            self._withdraw()
+        if self._withdraw:
+            for withdraw in tuple(self._withdraw):
+                withdraw()
         else:
             for part in module.modules():
                 _drop_idle(part)

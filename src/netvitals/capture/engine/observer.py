@@ -146,7 +146,7 @@ class Observer:
         self.stripped = True
         if self._handles:
             for module in self._known:
-                BeforeScripting.take_off(module)
+                BeforeScripting.take_off(module, self.withdraw)
         for handle in self._handles:
             handle.remove()
         self._handles.clear()

@@ -73,10 +73,10 @@ def bottlenecks(found: InterlayerCurvature) -> list[CurvatureBottleneck]:
 
     >>> import torch
     >>> from torch import nn
-    >>> from netvitals.curvature import interlayer
+    >>> from netvitals.curvature import between_layers
     >>> net = nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 1), nn.Tanh(), nn.Linear(1, 6))
     >>> batch = torch.randn(8, 3), torch.randn(8, 6)
-    >>> found = interlayer(net, nn.MSELoss(), batch, nodes=["0", "2", "4"], method="exact")
+    >>> found = between_layers(net, nn.MSELoss(), batch, nodes=["0", "2", "4"], method="exact")
     >>> [neck.node for neck in bottlenecks(found)]
     ['2']
     """
@@ -114,10 +114,10 @@ def dropped_blocks(found: InterlayerCurvature, least: float = 0.0) -> list[Dropp
 
     >>> import torch
     >>> from torch import nn
-    >>> from netvitals.curvature import interlayer
+    >>> from netvitals.curvature import between_layers
     >>> net = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2))
     >>> batch = torch.randn(8, 3), torch.randn(8, 2)
-    >>> found = interlayer(net, nn.MSELoss(), batch, space="parameter", method="exact")
+    >>> found = between_layers(net, nn.MSELoss(), batch, space="parameter", method="exact")
     >>> [(d.v, d.w) for d in dropped_blocks(found)], 0 < dropped_blocks(found)[0].share < 1
     ([('0', '2')], True)
     """
@@ -150,10 +150,10 @@ def recommend(found: InterlayerCurvature, small: float = 0.1, large: float = 0.7
 
     >>> import torch
     >>> from torch import nn
-    >>> from netvitals.curvature import interlayer
+    >>> from netvitals.curvature import between_layers
     >>> net = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2))
     >>> batch = torch.randn(8, 3), torch.randn(8, 2)
-    >>> found = interlayer(net, nn.MSELoss(), batch, space="parameter", method="exact")
+    >>> found = between_layers(net, nn.MSELoss(), batch, space="parameter", method="exact")
     >>> recommend(found).choice
     'mixed'
     """

@@ -60,10 +60,10 @@ def decay(found: InterlayerCurvature, distance: Callable[[str, str], int | None]
 
     >>> import torch
     >>> from torch import nn
-    >>> from netvitals.curvature import interlayer
+    >>> from netvitals.curvature import between_layers
     >>> net = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2))
     >>> batch = torch.randn(8, 3), torch.randn(8, 2)
-    >>> found = interlayer(net, nn.MSELoss(), batch, nodes=["0", "1", "2"], method="exact")
+    >>> found = between_layers(net, nn.MSELoss(), batch, nodes=["0", "1", "2"], method="exact")
     >>> decay(found).distance.tolist()
     [0, 1, 2]
     """
@@ -181,10 +181,10 @@ def bandwidth(found: InterlayerCurvature, eps: float = 0.05) -> int:
 
     >>> import torch
     >>> from torch import nn
-    >>> from netvitals.curvature import interlayer
+    >>> from netvitals.curvature import between_layers
     >>> net = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2))
     >>> batch = torch.randn(8, 3), torch.randn(8, 2)
-    >>> found = interlayer(net, nn.MSELoss(), batch, nodes=["0", "1", "2"], method="exact")
+    >>> found = between_layers(net, nn.MSELoss(), batch, nodes=["0", "1", "2"], method="exact")
     >>> bandwidth(found, eps=1.0)  # the diagonal leaves out less than everything
     0
     """

@@ -20,8 +20,8 @@ ZOOMED = 3_000_000  # measurements that one zoomed picture may read
 class Numbers:
     """Series of a table, ready to be drawn at any width.
 
-    >>> from netvitals.findings import table; from netvitals.capture import Reading
-    >>> numbers = Numbers(table([Reading(i, "v", "a", "m", float(i)) for i in range(3)]))
+    >>> from netvitals.findings import table; from netvitals.capture import Measurement
+    >>> numbers = Numbers(table([Measurement(i, "v", "a", "m", float(i)) for i in range(3)]))
     >>> numbers.read([("v", "a", "m")]).mean.tolist()
     [[0.0, 1.0, 2.0]]
     """
