@@ -30,6 +30,7 @@ ROOMS = {
     "vitals": "Vitals",
     "forecasts": "Forecasts",
     "runs": "Runs",
+    "checks": "Checks",
     "findings": "Findings",
     "report": "Report",
     "integrations": "Integrations",

@@ -4,7 +4,8 @@ A check reads what the loop does and compares it with what must hold; it has no 
 the first steps only and changes nothing: hooks are removed, and extra passes restore all that they touch.
 """
 
-from netvitals.checks.check import ANSWERS, CHECKS, Check, Question
-from netvitals.checks.loop import LoopChecks
+from netvitals.checks.check import ANSWERS as ANSWERS
+from netvitals.checks.check import CHECKS, Check
+from netvitals.checks.loop import LoopChecks as LoopChecks
 
-__all__ = ["ANSWERS", "CHECKS", "Check", "LoopChecks", "Question"]
+__all__ = ["CHECKS", "Check"]

@@ -20,6 +20,9 @@ class Check:
         status: failed, passed, not applicable (why), or not enough data (what is missing).
         why: the reason for a status that is neither failed nor passed.
         evidence: the numbers it rests on.
+
+    >>> print(Check("double softmax", "Does the loss get logits?", "not enough data", "it needs a cross-entropy"))
+    Does the loss get logits? not enough data: it needs a cross-entropy
     """
 
     name: str

@@ -15,7 +15,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from netvitals.capture import BeforeScripting, Hook
+from netvitals.capture import BeforeScripting, Hook, detached_context
 from netvitals.checks import backward
 from netvitals.checks.check import CHECKS, Check
 from netvitals.checks.dependencies import dependencies
@@ -133,7 +133,7 @@ class LoopChecks:
     def _guarded(self, work: Callable[..., None]) -> Callable[..., None]:
         def call(*args: Any) -> None:
             try:
-                with torch.no_grad():
+                with detached_context():
                     work(*args)
             except Exception as error:  # an error of ours must not end the user's training
                 self.why.setdefault("checks", f"{type(error).__name__}: {error}")
@@ -431,13 +431,15 @@ class LoopChecks:
     # ------------------------------------------------------------------ passes
 
     def _enters(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        grad = torch.is_grad_enabled()
         try:
-            self._entered(module, args, kwargs)
+            with detached_context():  # what is computed here is no operation of the model's
+                self._entered(module, args, kwargs, grad)
         except Exception as error:
             self.why.setdefault("passes", f"{type(error).__name__}: {error}")
 
-    def _entered(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if torch.is_grad_enabled():
+    def _entered(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], grad: bool) -> None:
+        if grad:
             self._in_a_row = 0
             self._trained.add(id(module))
             if self.open:
