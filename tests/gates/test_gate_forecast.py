@@ -137,7 +137,7 @@ def test_a_watched_net_whose_norm_shrinks_is_forecast_and_the_forecast_comes_tru
             with torch.no_grad():
                 norm1.weight.mul_(0.9)
             if step == 11:
-                text = [f for f in vitals.findings() if f.rule == "gate forecast"]
+                text = [f for f in vitals.findings().all if f.rule == "gate forecast"]
     assert text and "predicted to fall" in text[0].what and "σ, confidence 100 %" in text[0].what
     density = [r.value for r in vitals.measurements if (r.vital, r.site, r.metric) == ("gates", "2", "density@0.01")]
     assert density[-1] < density[11] - 0.05
