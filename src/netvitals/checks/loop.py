@@ -70,11 +70,9 @@ class LoopChecks:
         self._held: list[Optimizer] = []
         self._batch: tuple[nn.Module, tuple[Any, ...], dict[str, Any]] | None = None
         self._inputs: list[int] = []
-        self._no_grad = Counter[str]()
         self._in_a_row = 0
         self._trained: set[int] = set()
         self._first: Tensor | None = None  # the first batch
-        self._trained_in: Counter[bool] = Counter()
         self._was_training = False
         self._depended = False
         self._features: tuple[Tensor, Tensor] | None = None
@@ -286,7 +284,7 @@ class LoopChecks:
                 self._last_target = target.detach().clone()
             self._compare_with_input(target, loss)
         elif loss.kind in COMPARED:
-            self.targets.add(target, loss.prediction, loss.activation)
+            self.targets.add(target, loss.activation)
             if not self._depended:
                 self._last_target = target.detach().clone()
             self._same_sequence(target)
@@ -456,7 +454,6 @@ class LoopChecks:
                 n for n, m in module.named_modules() if m.training and isinstance(m, TRAINS) and getattr(m, "p", 1) > 0
             ]
             if wrong:
-                self._no_grad["train"] += 1
                 self._fail("train mode in evaluation", layers=wrong[:8], count=len(wrong))
 
     def _larger(self, args: tuple[Any, ...]) -> bool:

@@ -5,7 +5,6 @@ Everything here reads ``grad_fn`` nodes. Names and shapes cost microseconds; ten
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -126,7 +125,6 @@ class LossGraph:
     losses: list[LossNode] = field(default_factory=list)
     softmaxes: list[tuple[str, int, tuple[int, ...]]] = field(default_factory=list)  # name, dimension, shape
     leaves: list[Tensor] = field(default_factory=list)
-    names: Counter[str] = field(default_factory=Counter)
     nodes: int = 0
     weights: int = 0  # operations with weights
     linear: bool = True  # nothing but linear operations behind the last layer
@@ -339,7 +337,6 @@ def walk(root: Any) -> LossGraph:
     while todo and len(seen) < MOST:
         node = todo.pop()
         name = name_of(node)
-        graph.names[name] += 1
         graph.weights += name in WEIGHTED
         if name in WEIGHTED or node in below:  # what lies behind a layer, seen from the loss
             below.update(fn for fn, _ in node.next_functions if fn is not None)

@@ -66,12 +66,9 @@ class Targets:
         self.batches = 0
         self.beyond = 0.0  # share that the last activation cannot reach, added up
         self.not_finite = 0
-        self.output_spread = 0.0
-        self.output_mean = 0.0
-        self.outputs = 0
         self.activation = ""
 
-    def add(self, target: Tensor, prediction: Tensor | None, activation: str) -> None:
+    def add(self, target: Tensor, activation: str) -> None:
         self.batches += 1
         flat = target.detach().double().reshape(len(target) if target.ndim else 1, -1)[:, :COLUMNS].cpu()
         if not bool(torch.isfinite(flat).all()):
@@ -90,10 +87,6 @@ class Targets:
         low, high = REACH.get(activation, (-math.inf, math.inf))
         room = 1e-4 * max(1.0, abs(low) if math.isfinite(low) else 0.0)
         self.beyond += float(((flat < low - room) | (flat > high + room)).double().mean())
-        if prediction is not None and prediction.numel() > 1:
-            self.outputs += 1
-            self.output_spread = float(prediction.double().std())
-            self.output_mean = float(prediction.double().mean())
 
     def facts(self) -> dict[str, Any]:
         if self.mean is None or self.square is None or not self.n:

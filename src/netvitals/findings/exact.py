@@ -327,6 +327,22 @@ TEXTS: dict[str, Text] = {
 }
 
 
+# checks that follow from labels, targets and the loss together
+TOGETHER = frozenset(
+    [
+        "constant labels",
+        "sorted labels",
+        "output activation",
+        "targets not scaled",
+        "summed loss",
+        "stacked linear layers",
+        "batch norm on few examples",
+        "precision",
+        "strong dropout",
+    ]
+)
+
+
 def failures(context: Context) -> dict[str, Facts]:
     """Checks that failed: those of single steps, and those that follow from labels, targets and the loss together."""
     facts = context.table.meta.get("checks") or {}
@@ -381,7 +397,7 @@ def asked(name: str, meta: Mapping[str, Any]) -> int:
 
 def _rule(name: str, text: Text) -> Rule:
     def observe(context: Context) -> list[Finding]:
-        return [replace_rule(f, name) for f in _found(context, name, text)]
+        return list(_found(context, name, text))
 
     return Rule(
         name=name,
@@ -398,15 +414,9 @@ def _rule(name: str, text: Text) -> Rule:
     )
 
 
-def replace_rule(finding: Finding, name: str) -> Finding:
-    """The finding under the name of its rule."""
-    from dataclasses import replace
-
-    return replace(finding, rule=name, vital="training")
-
-
 def _found(context: Context, name: str, text: Text) -> Iterator[Finding]:
-    evidence = failures(context).get(name)
+    failed = (context.table.meta.get("checks") or {}).get("failed", {}).get(name)
+    evidence = failures(context).get(name) if failed is None and name in TOGETHER else failed
     if evidence is None:
         return
     sites = tuple(evidence.get("parameters", ()))
@@ -418,6 +428,8 @@ def _found(context: Context, name: str, text: Text) -> Iterator[Finding]:
         advice=text.fix if isinstance(text.fix, str) else text.fix(evidence),
         sites=sites,
         since=int(evidence.get("step", 0)),
+        rule=name,
+        vital="training",
     )
 
 
