@@ -216,9 +216,273 @@ def leaking(n=48):
     return x, y
 
 
+def constant(net, value=0.0):
+    with torch.no_grad():
+        for p in net.parameters():
+            p.fill_(value)
+    return net
+
+
+def binary(high=1.0, n=48):
+    x = torch.randn(n, 6)
+    return x, (x[:, :1] > 0).float() * high
+
+
+def speech():
+    """Logits of 12 frames, and labels of three letters."""
+    return torch.randn(8, 12, 6), torch.randint(1, 5, (8, 3))
+
+
+def ctc(normalised=True, lowest=0):
+    def loss(out, y):
+        out = out.transpose(0, 1)
+        lengths = torch.full((8,), 12), torch.full((8,), 3)
+        return F.ctc_loss(out.log_softmax(2) if normalised else out, y - lowest, *lengths)
+
+    return loss
+
+
+def masked(reduction):
+    def loss(out, y):
+        mask = (torch.arange(len(y)) % 3 > 0).float()
+        return (F.cross_entropy(out, y, reduction=reduction) * mask).sum() / mask.sum()
+
+    return loss
+
+
+def policy(detached):
+    """Actor and critic with one loss: the critic's output is the fourth."""
+
+    def loss(out, y):
+        logits, value = out[:, :3], out[:, 3]
+        chosen = torch.distributions.Categorical(logits=logits).log_prob(y)
+        advantage = torch.rand(len(y)) - (value.detach() if detached else value)
+        return -(chosen * advantage).mean() + (torch.rand(len(y)) - value).square().mean()
+
+    return loss
+
+
+def q_learning(detached):
+    net = mlp()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    with nv.watch(net, optimizer, vitals=["optimizer"], forecasts=False) as watch:
+        for _ in range(20):
+            x, a = classes()
+            best = net(torch.randn(48, 6)).max(1).values
+            target = torch.rand(48) + 0.9 * (best.detach() if detached else best)
+            loss = F.mse_loss(net(x).gather(1, a[:, None]).squeeze(1), target)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            watch.step(loss)
+    return watch
+
+
+def frozen(right):
+    net = mlp()
+    if right:
+        net[0].requires_grad_(False)
+    else:
+        net[0].requires_grad = False
+    return net
+
+
+def repeated(copies):
+    layer = nn.Linear(6, 6)
+    return nn.Sequential(*([nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 6)] if copies else [layer, nn.ReLU(), layer]))
+
+
+def two_networks(right):
+    """A generator and a discriminator, each cleared after its own step, or before its own backward pass."""
+    first, second = mlp(out=6), mlp()
+    a, b = (torch.optim.SGD(net.parameters(), lr=0.01) for net in (first, second))
+    with nv.watch({"first": first, "second": second}, [a, b], vitals=["optimizer"], forecasts=False) as watch:
+        for _ in range(20):
+            x, y = classes()
+            if right:
+                b.zero_grad()
+            F.cross_entropy(second(x), y).backward()
+            b.step()
+            b.zero_grad()
+            a.zero_grad()
+            loss = F.cross_entropy(second(first(x)), y)
+            loss.backward()
+            a.step()
+            watch.step(loss)
+    return watch
+
+
+class Dropped(nn.Module):
+    def __init__(self, right):
+        super().__init__()
+        self.body, self.drop, self.right = mlp(), nn.Dropout(0.1), right
+
+    def forward(self, x):
+        return F.dropout(self.drop(self.body(x)), 0.5, training=self.training or not self.right)
+
+
+class Taught(nn.Module):
+    def __init__(self, right):
+        super().__init__()
+        self.student, self.teacher, self.right = mlp(), drops(0.3).requires_grad_(False), right
+
+    def forward(self, x):
+        self.teacher.train(not self.right)
+        with torch.no_grad():
+            target = self.teacher(x)
+        return self.student(x) + 0 * target
+
+
+def evaluated_at(net, i, scale):
+    if i % 10 == 9:
+        net.eval()
+        with torch.no_grad():
+            net(scale * torch.randn(8, 6)), net(scale * torch.randn(8, 6))
+        net.train()
+
+
+class Two(nn.Module):
+    def __init__(self, used):
+        super().__init__()
+        self.a, self.b, self.used = mlp(), mlp(), used
+
+    def forward(self, x):
+        return self.a(x[..., :6]) + (self.b(x[..., 6:]) if self.used else self.b(0 * x[..., 6:]))
+
+
+class Pair(nn.Module):
+    def __init__(self, used):
+        super().__init__()
+        self.net = Two(used)
+
+    def forward(self, x, z):
+        return self.net(torch.cat([x, z], 1))
+
+
+def with_noise(used):
+    net = Pair(used)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
+    with nv.watch(net, optimizer, vitals=["optimizer"], forecasts=False) as watch:
+        for _ in range(20):
+            x, y = classes()
+            loss = F.cross_entropy(net(x, torch.randn(48, 6)), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            watch.step(loss)
+    return watch
+
+
+class Reader(nn.Module):
+    """Classifies texts with attention; ``masked`` hides the padding."""
+
+    def __init__(self, masked):
+        super().__init__()
+        self.embed, self.out, self.masked = nn.Embedding(12, 16), nn.Linear(16, 3), masked
+        self.attend = nn.MultiheadAttention(16, 2, batch_first=True)
+
+    def forward(self, x):
+        h, pad = self.embed(x), x == 0
+        h = self.attend(h, h, h, key_padding_mask=pad if self.masked else None, need_weights=False)[0]
+        return self.out(h[:, 0])
+
+
+def texts():
+    lengths = torch.randint(2, 9, (32, 1))
+    x = torch.where(torch.arange(10) < lengths, torch.randint(1, 12, (32, 10)), 0)
+    return x, x[:, 0] % 3
+
+
+def photographs(right):
+    def batch():
+        smooth = F.avg_pool2d(torch.randn(8, 3, 20, 20), 5, 1)
+        pixels = smooth.permute(0, 2, 3, 1).contiguous()
+        return (pixels.permute(0, 3, 1, 2) if right else pixels.view(8, 3, 16, 16)), torch.randint(0, 3, (8,))
+
+    return batch
+
+
+def images():
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3))
+
+
+def rows_of_classes():
+    return torch.randn(48, 6), F.one_hot(torch.randint(0, 3, (48,)), 3).float()
+
+
 bce = F.binary_cross_entropy_with_logits
 one = lambda *end: mlp(*end, out=1)
 CASES = {
+    "infinite gradient": (
+        lambda: trained(one(), lambda o, y: ((o - o.detach()).square() + 0 * y).sqrt().mean(), numbers, steps=12),
+        lambda: trained(one(), lambda o, y: ((o - y).square() + 1e-6).sqrt().mean(), numbers, steps=12),
+    ),
+    "equal units": (
+        lambda: trained(constant(mlp(), 0.1), F.cross_entropy),
+        lambda: trained(mlp(), F.cross_entropy),
+    ),
+    "all gradients zero": (
+        lambda: trained(constant(nn.Sequential(mlp(), nn.ReLU()), -0.1), F.cross_entropy),
+        lambda: trained(mlp(), F.cross_entropy),
+    ),
+    "labels out of range": (
+        lambda: trained(one(), bce, lambda: binary(2.0)),
+        lambda: trained(one(), bce, binary),
+    ),
+    "class without weight": (
+        lambda: trained(mlp(), lambda o, y: F.cross_entropy(o, y, weight=torch.tensor([1.0, 0.0, 2.0]))),
+        lambda: trained(mlp(), lambda o, y: F.cross_entropy(o, y, weight=torch.tensor([1.0, 0.5, 2.0]))),
+    ),
+    "blank among the labels": (
+        lambda: trained(nn.Linear(6, 5), ctc(lowest=1), speech),
+        lambda: trained(nn.Linear(6, 5), ctc(), speech),
+    ),
+    "mask after the mean": (
+        lambda: trained(mlp(), masked("mean")),
+        lambda: trained(mlp(), masked("none")),
+    ),
+    "advantage with a gradient": (
+        lambda: trained(mlp(out=4), policy(False)),
+        lambda: trained(mlp(out=4), policy(True)),
+    ),
+    "target with a gradient": (
+        lambda: q_learning(False),
+        lambda: trained(Two(True), lambda o, y: F.mse_loss(o, o.roll(1, 0)), lambda: (torch.randn(9, 12), None)),
+    ),
+    "freezing without effect": (
+        lambda: trained(frozen(False), F.cross_entropy),
+        lambda: trained(frozen(True), F.cross_entropy),
+    ),
+    "shared module": (
+        lambda: trained(repeated(False), F.cross_entropy, lambda: (torch.randn(9, 6), torch.arange(9) % 6)),
+        lambda: trained(repeated(True), F.cross_entropy, lambda: (torch.randn(9, 6), torch.arange(9) % 6)),
+    ),
+    "gradients of another loss": (lambda: two_networks(False), lambda: two_networks(True)),
+    "dropout in eval mode": (
+        lambda: trained(Dropped(False), F.cross_entropy),
+        lambda: trained(Dropped(True), F.cross_entropy),
+    ),
+    "teacher in train mode": (
+        lambda: trained(Taught(False), F.cross_entropy),
+        lambda: trained(Taught(True), F.cross_entropy),
+    ),
+    "evaluation on another scale": (
+        lambda: trained(mlp(), F.cross_entropy, after=lambda net, i: evaluated_at(net, i, 255.0)),
+        lambda: trained(mlp(), F.cross_entropy, after=lambda net, i: evaluated_at(net, i, 1.5)),
+    ),
+    "input ignored": (lambda: with_noise(False), lambda: with_noise(True)),
+    "padding changes the output": (
+        lambda: trained(Reader(False), F.cross_entropy, texts),
+        lambda: trained(Reader(True), F.cross_entropy, texts),
+    ),
+    "scrambled images": (
+        lambda: trained(images(), F.cross_entropy, photographs(False)),
+        lambda: trained(images(), F.cross_entropy, photographs(True)),
+    ),
+    "regression on classes": (
+        lambda: trained(mlp(), F.mse_loss, rows_of_classes),
+        lambda: trained(one(), F.mse_loss, numbers),
+    ),
     "double softmax": (lambda: trained(mlp(nn.Softmax(1)), F.cross_entropy), lambda: trained(mlp(), F.cross_entropy)),
     "double sigmoid": (lambda: trained(one(nn.Sigmoid()), bce, leaking), lambda: trained(one(), bce, leaking)),
     "missing log-softmax": (
@@ -409,11 +673,11 @@ def test_a_healthy_loop_fails_no_check_and_is_the_same_bit_for_bit():
 
 
 def test_a_failing_check_leaves_the_training_alone(monkeypatch):
-    from netvitals.checks import loop
+    from netvitals.checks import losses
 
     def oops(*_):
         raise RuntimeError("oops")
 
-    monkeypatch.setattr(loop, "walk", oops)
+    monkeypatch.setattr(losses, "walk", oops)
     watch = trained(mlp(), F.cross_entropy)
     assert "oops" in watch._checks.why["checks"]

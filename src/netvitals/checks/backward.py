@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
-Listener = Callable[[Any], None]
+
+class Listener(Protocol):
+    """What is called before and after each backward pass."""
+
+    def backward_begins(self, tensors: Any, given: bool) -> None:
+        """Before the pass; ``given`` says that the caller weights the outputs itself."""
+
+    def backward_ends(self) -> None:
+        """After the pass."""
+
+
 _listeners: list[Listener] = []
 _original: Any = None
 
 
-def _told(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+def _wrapped(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> Any:
     for listener in tuple(_listeners):
-        listener(tensors)
-    return _original(tensors, *args, **kwargs)
+        listener.backward_begins(tensors, grad_tensors is not None)
+    result = _original(tensors, grad_tensors, *args, **kwargs)
+    for listener in tuple(_listeners):
+        listener.backward_ends()
+    return result
 
 
 def listen(listener: Listener) -> None:
-    """Call ``listener`` with what ``backward`` is called on, before it runs."""
+    """Tell ``listener`` of every backward pass."""
     global _original
-    if not _listeners and torch.autograd.backward is not _told:
+    if not _listeners and torch.autograd.backward is not _wrapped:
         _original = torch.autograd.backward
-        torch.autograd.backward = _told
+        torch.autograd.backward = _wrapped
     _listeners.append(listener)
 
 
@@ -31,5 +43,5 @@ def stop(listener: Listener) -> None:
     """Tell ``listener`` no more; the last one takes the wrapper away, unless somebody wrapped it again."""
     if listener in _listeners:
         _listeners.remove(listener)
-    if not _listeners and torch.autograd.backward is _told:
+    if not _listeners and torch.autograd.backward is _wrapped:
         torch.autograd.backward = _original

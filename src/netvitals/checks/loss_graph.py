@@ -15,33 +15,11 @@ from torch import Tensor
 NEAR = 400  # nodes from the root that are searched for losses
 MOST = 200_000  # nodes that are counted
 
-RESHAPES = frozenset(
-    [
-        "View",
-        "UnsafeView",
-        "ReshapeAlias",
-        "Squeeze",
-        "Unsqueeze",
-        "Transpose",
-        "T",
-        "Permute",
-        "Clone",
-        "ToCopy",
-        "Slice",
-        "Select",
-        "Expand",
-        "Alias",
-        "AsStrided",
-        "Narrow",
-        "Contiguous",
-        "MaskedSelect",
-        "Index",
-        "MaskedFill",
-        "Split",
-        "SplitWithSizes",
-        "Unbind",
-    ]
-)
+RESHAPES = frozenset([
+    "View", "UnsafeView", "ReshapeAlias", "Squeeze", "Unsqueeze", "Transpose", "T", "Permute", "Clone", "ToCopy",
+    "Slice", "Select", "Expand", "Alias", "AsStrided", "Narrow", "Contiguous", "MaskedSelect", "Index", "MaskedFill",
+    "Split", "SplitWithSizes", "Unbind",
+])  # fmt: skip
 ACTIVATIONS = {
     "Softmax": "softmax", "LogSoftmax": "log_softmax", "Sigmoid": "sigmoid", "Relu": "relu", "Tanh": "tanh",
     "LogSigmoid": "log_sigmoid", "Hardtanh": "hardtanh", "HardSigmoid": "hardsigmoid",
@@ -50,12 +28,16 @@ ACTIVATIONS = {
 LOSSES = {
     "NllLoss": "nll", "NllLoss2D": "nll", "BinaryCrossEntropy": "bce", "BinaryCrossEntropyWithLogits": "bce_logits",
     "MseLoss": "mse", "SmoothL1Loss": "l1", "HuberLoss": "l1", "MultiMarginLoss": "margin",
-    "MultilabelMarginLoss": "margin", "SoftMarginLoss": "margin", "CtcLoss": "ctc",
+    "MultilabelMarginLoss": "margin", "SoftMarginLoss": "margin",
 }  # fmt: skip
 WEIGHTED = frozenset(["Addmm", "Mm", "Convolution", "Bmm", "Baddbmm", "MkldnnConvolution", "Mv", "Addmv", "SqueezeMm"])
 LINEAR = (WEIGHTED | RESHAPES) | {
     "AccumulateGrad", "Add", "Sub", "Neg", "Mean", "Sum", "AvgPool2D", "AdaptiveAvgPool2D", "AdaptiveAvgPool1D",
     "AvgPool1D", "NativeBatchNorm", "NativeDropout", "Cat", "Stack", "ConstantPadNd",
+}  # fmt: skip
+SINGULAR = {  # functions with an infinite value or gradient, and where: at zero, or where the size is one
+    "Log": 0.0, "Sqrt": 0.0, "Rsqrt": 0.0, "Reciprocal": 0.0, "Acos": 1.0, "Asin": 1.0, "Atanh": 1.0, "Div": 0.0,
+    "Pow": 0.0, "Log1P": -1.0,
 }  # fmt: skip
 FLAT = frozenset(["Sign", "Round", "Floor", "Ceil", "Trunc", "Heaviside", "Sgn"])
 STOPS = frozenset(
@@ -116,6 +98,8 @@ class LossNode:
     dim: int | None = None  # of the softmax that feeds the loss, and the shape of its output
     over: tuple[int, ...] = ()
     terms: int = 1
+    without: int | None = None  # a class whose weight is zero; of CTC, the blank where it is a label
+    share: float = 0.0  # of the entries that a clamp cuts off
 
 
 @dataclass
@@ -129,6 +113,7 @@ class LossGraph:
     weights: int = 0  # operations with weights
     linear: bool = True  # nothing but linear operations behind the last layer
     steps: list[Any] = field(default_factory=list)  # nodes of functions whose gradient is zero everywhere
+    singular: list[Any] = field(default_factory=list)  # nodes whose gradient may be infinite
 
 
 def losses_of(root: Any) -> list[LossNode]:
@@ -153,14 +138,125 @@ def losses_of(root: Any) -> list[LossNode]:
             continue
         if name in ("Mean", "Sum", "MaskedSelect"):
             out += _stretched(node, name)
-        if name in ("Clamp", "ClampMin", "ClampMax") and shape_of(node) == () and sign == 1 and len(seen) < 4:
-            out.append(LossNode("clamped", 0))
-        loss = _loss(node, name, sign)
+        if name in ("Clamp", "ClampMin", "ClampMax"):
+            out += _clamped(node, name, scalar=sign == 1 and len(seen) < 4)
+        if name == "Mul":
+            out += _pattern(node)
+        loss = _loss(node, name, sign) or _divergence(node, name, sign)
         if loss is not None:
             dim, over = softmax_near(node if loss.kind == "log_prob" else node.next_functions[0][0])
             out.append(replace(loss, dim=dim, over=over))
             continue
         todo += [(fn, sign * s) for fn, s in _signed(node, name)]
+    return out
+
+
+def _clamped(node: Any, name: str, scalar: bool) -> list[LossNode]:
+    """A loss, or the errors that it averages, with an upper limit that some of them reach."""
+    if shape_of(node) == ():
+        return [LossNode("clamped", 0)] if scalar else []
+    fn, _ = source(parents(node)[0]) if parents(node) else (None, [])
+    top, values = saved(node, "max"), _tensor(saved(node, "self"))
+    if name == "ClampMin" or fn is None or not isinstance(top, int | float) or values is None:
+        return []
+    error = name_of(fn) in LOSSES or _loss(fn, name_of(fn), 1) is not None
+    share = float((values > top).float().mean()) if error else 0.0
+    return [LossNode("clamped", 0, share=share)] if share > 0 else []
+
+
+def _pattern(node: Any) -> list[LossNode]:
+    """Products that say something of a loss: a mean times a mask, a log-probability times an advantage with a
+    gradient, probabilities where a divergence expects their logarithm."""
+    edges = [fn for fn, _ in node.next_functions]
+    given = [fn for fn in edges if fn is not None]
+    if len(given) == 1:
+        inner, shape = given[0], shape_of(node)
+        if _log_probability(inner):
+            return [LossNode("advantage", 1)]
+        if shape == () or not (name_of(inner) in LOSSES or (name_of(inner) == "Mean" and shape_of(inner) == ())):
+            return []
+        return [LossNode("masked", int(shape_of(inner) == shape), shape=shape)]
+    if len(given) != 2 or shape_of(given[0]) != shape_of(given[1]):
+        return []
+    for chosen, weight in (given, given[::-1]):
+        if _log_probability(chosen) and _difference_from_constant(weight):
+            return [LossNode("advantage", 0)]
+    return []
+
+
+def _divergence(node: Any, name: str, sign: int) -> LossNode | None:
+    """A Kullback–Leibler divergence as ``kl_div`` computes it: a constant minus probabilities times the input."""
+    product = parents(node)[0] if name == "Sub" and len(parents(node)) == 1 else None
+    if product is None or node.next_functions[0][0] is not None or name_of(product) != "Mul":
+        return None
+    target, inputs = _tensor(saved(product, "self")), parents(product)
+    if len(inputs) != 1 or target is None or target.ndim < 2 or not target.is_floating_point():
+        return None
+    if float(target.min()) < 0 or not any(bool(((target.sum(d) - 1).abs() < 1e-3).all()) for d in (-1, 1)):
+        return None
+    fn, _ = source(inputs[0])
+    name = "" if fn is None else name_of(fn)
+    return LossNode(
+        "kl", sign, activation="logits" if name in WEIGHTED else ACTIVATIONS.get(name, ""), shape=shape_of(node)
+    )
+
+
+def _log_probability(node: Any) -> bool:
+    """Whether a node picks the log-probabilities of actions: an index into log_softmax, or logits − logsumexp."""
+    picked = False
+    for _ in range(8):
+        name = name_of(node)
+        if name in ("Gather", "Index"):
+            picked = True
+        elif name in ("LogSoftmax", "Sub"):
+            return picked and (name == "LogSoftmax" or any(name_of(fn) == "Logsumexp" for fn in parents(node)))
+        elif name not in RESHAPES:
+            return False
+        if not parents(node):
+            return False
+        node = parents(node)[0]
+    return False
+
+
+def _difference_from_constant(node: Any) -> bool:
+    node, _ = source(node)
+    edges = [fn for fn, _ in node.next_functions] if node is not None else []
+    return node is not None and name_of(node) in ("Sub", "Rsub") and len(edges) == 2 and edges.count(None) == 1
+
+
+def bootstrapped(node: Any) -> bool:
+    """Whether a target is a reward and a discounted maximum: its gradient flows into the network that it judges."""
+    todo, steps = [node], 0
+    while todo and steps < 12:
+        fn, steps = todo.pop(0), steps + 1
+        name = name_of(fn)
+        if name in ("Max", "Amax"):
+            return True
+        if name in ("Add", "Sub", "Mul", "Rsub", *RESHAPES):
+            todo += parents(fn)
+    return False
+
+
+def singular_points(nodes: list[Any]) -> dict[str, int]:
+    """Functions of a graph that stand at a point where their value or gradient is infinite → how many entries."""
+    out: dict[str, int] = {}
+    for node in nodes:
+        name = name_of(node)
+        at = _tensor(saved(node, "other" if name == "Div" else "result" if name in ("Sqrt", "Rsqrt") else "self"))
+        if at is None or not at.is_floating_point():
+            continue
+        if name == "Pow":
+            exponent = saved(node, "exponent")
+            if not isinstance(exponent, int | float) or not exponent < 1:
+                continue
+        if name == "Rsqrt":
+            bad = ~torch.isfinite(at)
+        else:
+            edge = SINGULAR[name]
+            bad = at.abs() >= 1 if edge == 1 else at <= edge if name != "Div" else at == 0
+        count = int(bad.sum())
+        if count:
+            out[name.lower()] = out.get(name.lower(), 0) + count
     return out
 
 
@@ -228,27 +324,59 @@ def _loss(node: Any, name: str, sign: int) -> LossNode | None:
             inner, _ = source(parents(fn)[0]) if parents(fn) else (None, [])
             before = ACTIVATIONS.get(name_of(inner), "") if inner is not None else ""
         reduction = {0: "none", 1: "mean", 2: "sum"}.get(saved(node, "reduction"), "mean")
-        ignored = saved(node, "ignore_index")
-        ignored = -100 if ignored is None else ignored - (1 << 64) if ignored > 1 << 62 else ignored
-        weighted = isinstance(saved(node, "weight"), Tensor) or isinstance(saved(node, "pos_weight"), Tensor)
+        ignored = _ignored(node)
+        weight = saved(node, "weight")
+        weighted = isinstance(weight, Tensor) or isinstance(saved(node, "pos_weight"), Tensor)
+        zero = None
+        if kind == "nll" and isinstance(weight, Tensor) and target is not None and not bool(weight.all()):
+            labels = torch.unique(target[target != _ignored(node)])
+            labels = labels[(labels >= 0) & (labels < len(weight))]
+            zero = next((int(k) for k in labels if not bool(weight[k])), None)
         shape = tuple(prediction.shape) if prediction is not None else shape_of(feed) if feed is not None else ()
         return LossNode(
-            kind, sign, reduction, activation, shape, stretch, prediction, target, ignored, weighted, before
+            kind,
+            sign,
+            reduction,
+            activation,
+            shape,
+            stretch,
+            prediction,
+            target,
+            ignored,
+            weighted,
+            before,
+            without=zero,
         )
+    if name == "CtcLoss":
+        values, labels = _tensor(saved(node, "log_probs")), _tensor(saved(node, "targets"))
+        lengths, blank = saved(node, "target_lengths"), saved(node, "blank")
+        zero = None
+        if labels is not None and labels.ndim == 2 and isinstance(lengths, list | tuple):
+            rows = zip(labels, lengths)
+            zero = blank if any(bool((row[:n] == blank).any()) for row, n in rows) else None
+        return LossNode("ctc", sign, prediction=values, without=zero)
     if name in ("Pow", "Abs") and (name == "Abs" or saved(node, "exponent") == 2):
         return _difference(node, "mse" if name == "Pow" else "l1", sign)
     if name in ("Mul",) and len(parents(node)) == 2 and parents(node)[0] is parents(node)[1]:
         return _difference(node, "mse", sign)
     if name in ("LogSoftmax", "LogSigmoid") or (name == "Log" and _probability(node)):
         inner, _ = source(parents(node)[0]) if parents(node) else (None, [])
+        for _ in range(3):  # a limit, or 1 − p, between the probability and its logarithm
+            if name == "Log" and inner is not None and name_of(inner) in ("Clamp", "Add", "Rsub") and parents(inner):
+                inner, _ = source(parents(inner)[0])
         before = ACTIVATIONS.get(name_of(inner), "") if inner is not None else ""
         return LossNode("log_prob", sign, activation=ACTIVATIONS.get(name, "log"), shape=shape_of(node), before=before)
     return None
 
 
+def _ignored(node: Any) -> int:
+    ignored = saved(node, "ignore_index")
+    return -100 if ignored is None else ignored - (1 << 64) if ignored > 1 << 62 else ignored
+
+
 def _probability(node: Any) -> bool:
     fn, _ = source(parents(node)[0]) if parents(node) else (None, [])
-    return fn is not None and name_of(fn) in ("Softmax", "Sigmoid", "Gather", "Clamp", "Add")
+    return fn is not None and name_of(fn) in ("Softmax", "Sigmoid", "Gather", "Clamp", "Add", "Rsub")
 
 
 def _difference(node: Any, kind: str, sign: int) -> LossNode | None:
@@ -343,6 +471,8 @@ def walk(root: Any) -> LossGraph:
             graph.linear = graph.linear and name in LINEAR
         if name in FLAT:
             graph.steps.append(node)
+        if name in SINGULAR and len(graph.singular) < 100:
+            graph.singular.append(node)
         if name == "AccumulateGrad":
             graph.leaves.append(node.variable)
         elif name in ("Softmax", "LogSoftmax"):

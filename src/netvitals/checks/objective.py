@@ -67,6 +67,7 @@ class Targets:
         self.beyond = 0.0  # share that the last activation cannot reach, added up
         self.not_finite = 0
         self.activation = ""
+        self.one_hot = True  # every row of every batch has a single one among zeros
 
     def add(self, target: Tensor, activation: str) -> None:
         self.batches += 1
@@ -84,6 +85,10 @@ class Targets:
             self.square = square if self.square is None else self.square + square
             self.n += len(flat)
         self.activation = activation
+        ones = (flat == 1).sum(1) == 1
+        self.one_hot = (
+            self.one_hot and flat.shape[1] >= 3 and bool((ones & ((flat == 0).sum(1) == flat.shape[1] - 1)).all())
+        )
         low, high = REACH.get(activation, (-math.inf, math.inf))
         room = 1e-4 * max(1.0, abs(low) if math.isfinite(low) else 0.0)
         self.beyond += float(((flat < low - room) | (flat > high + room)).double().mean())
@@ -104,6 +109,7 @@ class Targets:
             "high": self.high,
             "beyond": self.beyond / self.batches,
             "not_finite": self.not_finite,
+            "one_hot": self.one_hot,
             "constant": self.n > 1 and float(variance.max()) == 0.0,
             "bernoulli": float(_bernoulli(mean).mean()) if self.low >= 0.0 and self.high <= 1.0 else math.nan,
         }

@@ -27,6 +27,15 @@ def _activation_fix(e: Facts) -> str:
     return f"Remove the {e['activation']} from the end of the model, and apply it only where you predict."
 
 
+def _poles(functions: Mapping[str, int]) -> str:
+    """Where which function stands at a pole."""
+    words = {"div": "a division by 0", "acos": "acos at ±1", "asin": "asin at ±1", "log1p": "log1p at −1"}
+    return ", ".join(
+        f"{words.get(name, f'{name} at 0')} ({count} {'entry' if count == 1 else 'entries'})"
+        for name, count in functions.items()
+    )
+
+
 def _reached(e: Facts) -> str:
     reach = e.get("reach", 0.0)
     return f" It cannot fall below {reach:.3f}." if reach > 0.01 else ""
@@ -52,12 +61,154 @@ TEXTS: dict[str, Text] = {
     "missing log-softmax": Text(
         "critical",
         lambda e: (
-            "nll_loss gets "
+            f"{e.get('loss', 'nll_loss')} gets "
             + ("probabilities" if e.get("probabilities") else "logits")
             + " instead of log-probabilities."
         ),
-        "The loss is then minus the score of the right class: it has no lower bound or no logarithm.",
-        "Use cross_entropy on the logits, or end the model in log_softmax(dim=1).",
+        "The loss is then linear in the scores: it has no lower bound, or no logarithm.",
+        lambda e: {
+            "nll_loss": "Use cross_entropy on the logits, or end the model in log_softmax(dim=1).",
+            "ctc_loss": "Call ctc_loss(logits.log_softmax(-1), ...).",
+            "kl_div": "Call kl_div(logits.log_softmax(-1), target): the input is a logarithm, the target is not.",
+        }[e.get("loss", "nll_loss")],
+    ),
+    "infinite gradient": Text(
+        "critical",
+        lambda e: f"The gradient is not finite: {_poles(e['functions'])}.",
+        "One infinite entry makes every parameter that it reaches NaN.",
+        "Keep the argument away from that point: add eps inside sqrt and log, clamp(-1 + 1e-6, 1 - 1e-6) before acos, "
+        "use log_softmax, logsigmoid or xlogy for logarithms of probabilities.",
+    ),
+    "equal units": Text(
+        "critical",
+        lambda e: (
+            f"All units of {names(e['parameters'])} {'are zero' if e['zero'] else 'have the same weights'}, "
+            "as they had at the start."
+        ),
+        "Units with equal weights get equal gradients, so they never become different: the layer has one unit.",
+        "Draw the weights at random, as PyTorch's layers do: torch.nn.init.kaiming_uniform_(weight).",
+    ),
+    "labels out of range": Text(
+        "critical",
+        lambda e: f"Labels of binary_cross_entropy_with_logits run from {e['low']:.3g} to {e['high']:.3g}, not 0 to 1.",
+        "Outside 0..1 the loss has no lower bound: the logits grow for ever.",
+        "With more than two classes use cross_entropy with one output a class; with two, labels 0 and 1.",
+    ),
+    "class without weight": Text(
+        "critical",
+        lambda e: f"Class {e['label']} has weight 0 in the loss, and there are examples of it.",
+        "The model is never told of these examples.",
+        "Give every class a positive weight; integer division (//) turns small weights into 0.",
+    ),
+    "blank among the labels": Text(
+        "critical",
+        lambda e: f"Labels of the CTC loss contain the blank ({e['blank']}).",
+        "The blank separates labels; a label that is the blank can never be read out.",
+        "Number the labels from 1 and add one output, or pass blank=number_of_labels.",
+    ),
+    "mask after the mean": Text(
+        "critical",
+        lambda e: (
+            f"A loss that is a mean already is multiplied by a mask of shape {tuple(e['shape'])}: it masks nothing."
+        ),
+        "Every entry of the product is the mean over all places, masked ones too.",
+        "Make the loss with reduction='none', multiply it by the mask, then divide the sum by mask.sum().",
+    ),
+    "advantage with a gradient": Text(
+        "warning",
+        lambda e: "The loss of the policy sends a gradient into the value estimate: the advantage is not detached.",
+        "The critic then learns to please the policy's loss, not to predict returns.",
+        "Use (returns - value).detach() in the loss of the policy.",
+    ),
+    "target with a gradient": Text(
+        "warning",
+        lambda e: "The bootstrapped target (reward and best next value) has a gradient.",
+        "The network moves its targets towards its predictions, instead of predictions towards targets.",
+        "Compute the target under torch.no_grad(), best with a target network.",
+    ),
+    "freezing without effect": Text(
+        "warning",
+        lambda e: (
+            f"{names(e['parameters'])} {'is' if len(e['parameters']) == 1 else 'are'} meant to be frozen and "
+            f"{'is' if len(e['parameters']) == 1 else 'are'} trained: "
+            + (f"the attribute is called {e['word']}." if "word" in e else "requires_grad is set on a module.")
+        ),
+        "Python accepts any attribute; only requires_grad of a parameter stops its training.",
+        "Call module.requires_grad_(False), or set requires_grad = False on each parameter.",
+    ),
+    "shared module": Text(
+        "warning",
+        lambda e: f"{e['container'] or 'A list of layers'} holds the same layer several times ({e['layers']} places).",
+        "[layer] * n repeats one layer: all places share their weights.",
+        "Make each layer anew: nn.ModuleList(make_layer() for _ in range(n)), or copy.deepcopy(layer).",
+    ),
+    "gradients of another loss": Text(
+        "critical",
+        lambda e: f"{e['optimizer']} steps on gradients that another loss left in its parameters ({e['steps']} steps).",
+        "A backward pass through both networks fills the gradients of both; only one of them was cleared.",
+        "Call zero_grad() of this optimizer right before the backward pass of its own loss.",
+    ),
+    "all gradients zero": Text(
+        "critical",
+        lambda e: f"Every gradient that backward() gives {e['optimizer']} is exactly zero.",
+        "No unit passes a gradient: units are dead, weights are zero, or an output is clamped or saturated.",
+        "Look at the last activation and at the initial weights first; then at the scale of the inputs.",
+    ),
+    "dropout in eval mode": Text(
+        "warning",
+        lambda e: "Dropout is active in eval mode: two passes on the same batch differ.",
+        "Predictions are then random, and evaluations too low.",
+        "Pass training=self.training to F.dropout, and dropout_p=p if self.training else 0.0 to attention.",
+    ),
+    "teacher in train mode": Text(
+        "warning",
+        lambda e: f"{names(e['parameters'])} is frozen and never changes, and runs with dropout.",
+        "The targets that it gives change at random from call to call.",
+        lambda e: f"Call model.{e['parameters'][0]}.eval() after model.train().",
+    ),
+    "evaluation on another scale": Text(
+        "warning",
+        lambda e: f"Inputs of an evaluation reach {e['evaluation']:.3g}, those of the training {e['training']:.3g}.",
+        "The model meets inputs that it has not been trained on: a transform is missing on one side.",
+        "Apply the same scaling and normalisation to training and evaluation data.",
+    ),
+    "input ignored": Text(
+        "critical",
+        lambda e: (
+            "The output is the same for every example."
+            if e["of"] == 1
+            else f"Argument {e['argument']!r} does not change the output."
+        ),
+        "What an output does not depend on cannot be learned from.",
+        "Follow the argument through forward(): integer casts, masks of zeros, dead units and a wrong axis lose it.",
+    ),
+    "padding changes the output": Text(
+        "warning",
+        lambda e: (
+            f"With less padding the same texts get other outputs: they move by {e['moved']:.1f} times the spread "
+            "between texts."
+        ),
+        "The prediction for a text depends on the longest text of its batch.",
+        lambda e: (
+            "Use pack_padded_sequence(..., enforce_sorted=False), or take the output at the last real token."
+            if e["recurrent"]
+            else "Pass src_key_padding_mask (True at padding) to the attention layers."
+        ),
+    ),
+    "scrambled images": Text(
+        "critical",
+        lambda e: (
+            f"Pixels three places apart are more alike ({e['far']:.2f}) than neighbours ({e['near']:.2f}): "
+            "the image is scrambled."
+        ),
+        "Height × width × colour was read as colour × height × width with view or reshape.",
+        "Use x.permute(0, 3, 1, 2), not x.view(n, 3, h, w).",
+    ),
+    "regression on classes": Text(
+        "warning",
+        lambda e: "The targets are one-hot rows of classes, and the loss is a squared or absolute error.",
+        "Its gradient vanishes where a wrong class is certain, so training stalls.",
+        "Use cross_entropy on the logits, with class numbers as targets.",
     ),
     "softmax over one class": Text(
         "critical",
@@ -171,7 +322,11 @@ TEXTS: dict[str, Text] = {
     ),
     "loss clamped": Text(
         "warning",
-        lambda e: "The loss itself is clamped: beyond the limit its gradient is zero.",
+        lambda e: (
+            f"The loss is clamped: {percent(e['share'])} of the errors of a batch are beyond the limit and get no gradient."
+            if e.get("share")
+            else "The loss itself is clamped: beyond the limit its gradient is zero."
+        ),
         "Clamping a loss does not limit the gradient; it stops learning on the batches that need it most.",
         "Clip the gradient: torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0) between backward() and step().",
     ),
@@ -232,6 +387,8 @@ TEXTS: dict[str, Text] = {
         lambda e: (
             f"Steps leave {names(e['parameters'])} bit for bit as {'it was' if len(e['parameters']) == 1 else 'they were'}, "
             "though there is a gradient and a learning rate."
+            if not e.get("undone")
+            else f"What a step changes in {names(e['parameters'])} is taken back before the next one."
         ),
         "The update is smaller than the precision of the tensor, or is written to a copy.",
         "Keep a float32 copy of the weights for the optimizer, or raise the learning rate; do not assign to .data of a copy.",
@@ -261,7 +418,9 @@ TEXTS: dict[str, Text] = {
     "left in eval mode": Text(
         "critical",
         lambda e: (
-            f"Training goes on in eval mode: all {e['layers']} dropout and batch-norm layers were switched off on the way."
+            "Training runs in eval mode, where spectral norm does not follow the weights."
+            if e.get("spectral")
+            else f"Training goes on in eval mode: all {e['layers']} dropout and batch-norm layers were switched off on the way."
         ),
         "In eval mode batch norm uses its running statistics and dropout does nothing.",
         "Call model.train() after each evaluation.",
@@ -300,9 +459,9 @@ TEXTS: dict[str, Text] = {
     ),
     "order ignored": Text(
         "warning",
-        lambda e: "The order of earlier tokens does not change the prediction of the next one.",
+        lambda e: "The order of the tokens does not change the prediction.",
         "Attention without positions sees a set of tokens, not a sequence.",
-        "Add position embeddings.",
+        "Add position embeddings, along the dimension of the tokens.",
     ),
     "examples mixed": Text(
         "critical",
@@ -339,6 +498,7 @@ TOGETHER = frozenset(
         "batch norm on few examples",
         "precision",
         "strong dropout",
+        "regression on classes",
     ]
 )
 
@@ -359,12 +519,16 @@ def failures(context: Context) -> dict[str, Facts]:
             failed.setdefault("summed loss", {"step": 0, "summed": facts["summed"]})
         if facts.get("linear"):
             failed.setdefault("stacked linear layers", {"step": 0})
+        if targets.get("one_hot") and set(facts.get("losses") or ()) <= {"mse", "l1"}:
+            failed.setdefault("regression on classes", {"step": 0})
         if facts.get("single"):
             failed.setdefault("batch norm on few examples", {"step": 0})
         if facts.get("half"):
             failed.setdefault("precision", {"step": 0, "parameters": facts["half"]})
         if facts.get("dropout", 0.0) >= 0.75:
             failed.setdefault("strong dropout", {"step": 0, "dropout": facts["dropout"]})
+    if facts.get("linear") and labels and not facts.get("narrow"):  # a linear classifier in several pieces
+        failed.setdefault("stacked linear layers", {"step": 0})
     if targets.get("batches", 0) >= 3:
         if targets.get("constant"):
             failed.setdefault("constant labels", {"step": 0, "mode": f"{targets['mean']:.4g}", **targets})
@@ -386,8 +550,8 @@ def asked(name: str, meta: Mapping[str, Any]) -> int:
         return int((facts.get("labels") or {}).get("batches", 0) >= (3 if name == "constant labels" else 5))
     if name == "targets not scaled":
         return int((facts.get("targets") or {}).get("batches", 0) >= 3)
-    if name == "zero gradient":
-        name = "graph grows"
+    if name == "regression on classes":
+        return int((facts.get("targets") or {}).get("batches", 0) >= 3)
     if name in ("summed loss", "precision", "strong dropout", "stacked linear layers", "batch norm on few examples"):
         return int(facts.get("steps", 0) >= 20)
     if name in ("loss clamped", "loss mismatch"):
@@ -420,8 +584,12 @@ def _found(context: Context, name: str, text: Text) -> Iterator[Finding]:
     if evidence is None:
         return
     sites = tuple(evidence.get("parameters", ()))
+    meant = evidence.get("head") or evidence.get("small")  # it may be, unless training suffers
+    alone = name == "dropout in eval mode" and not evidence.get("beside")  # dropout for the spread of predictions
+    padded = name == "padding changes the output" and evidence.get("recurrent")
+    mild = alone or ((meant or padded) and not progress(context.table).harm)
     yield Finding(
-        "note" if evidence.get("head") and not progress(context.table).harm else text.severity,
+        "note" if mild else text.severity,
         sites[0] if sites else "",
         text.what(evidence),
         why=text.why,
