@@ -6,6 +6,8 @@ the first steps only and changes nothing: hooks are removed, and extra passes re
 
 from netvitals.checks.check import ANSWERS as ANSWERS
 from netvitals.checks.check import CHECKS, Check
+from netvitals.checks.check import THINGS as THINGS
+from netvitals.checks.check import Answer as Answer
 from netvitals.checks.loop import LoopChecks as LoopChecks
 
 __all__ = ["CHECKS", "Check"]

@@ -281,7 +281,7 @@ class BatchChecks:
 
 
 def _teachers(model: nn.Module) -> dict[str, nn.Module]:
-    """The outermost frozen modules with a dropout, beside trained ones."""
+    """The outermost frozen modules with a dropout, beside trained ones; not fused encoders, which a hook would slow."""
     out: dict[str, nn.Module] = {}
     if not any(p.requires_grad for p in model.parameters()):
         return out
@@ -289,7 +289,9 @@ def _teachers(model: nn.Module) -> dict[str, nn.Module]:
         params = list(module.parameters())
         inside = any(name.startswith(f"{other}.") for other in out)
         frozen = name and not inside and params and not any(p.requires_grad for p in params)
-        if frozen and any(isinstance(m, DROPOUT) and m.p > 0 for m in module.modules()):
+        inner = list(module.modules())
+        fused = any(isinstance(m, nn.TransformerEncoderLayer | nn.MultiheadAttention) for m in inner)
+        if frozen and not fused and any(isinstance(m, DROPOUT) and m.p > 0 for m in inner):
             out[name] = module
     return out
 

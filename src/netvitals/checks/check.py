@@ -63,6 +63,10 @@ class Question(NamedTuple):
 
 
 LOSS, STEP, PASS = "a loss with a graph", "a step of an optimizer", "a call of the watched model"
+# what every loop comes to in time
+AWAITED = frozenset(
+    {LOSS, STEP, PASS, "ten steps", "ten losses", "three optimizer steps", "an evaluation", "an extra pass"}
+)
 CHECKS: dict[str, Question] = {
     "double softmax": Question("Does the loss get logits, not probabilities?", "a cross-entropy"),
     "double sigmoid": Question("Does the loss get logits, not sigmoids?", "a binary cross-entropy with logits"),
@@ -106,12 +110,15 @@ CHECKS: dict[str, Question] = {
     "stale parameters": Question("Does the optimizer hold the parameters that the model uses?", STEP),
     "update lost": Question("Does every step change the weights?", STEP),
     "optimizer recreated": Question("Does the optimizer keep its state?", "three optimizer steps"),
-    "tying lost": Question("Is the output layer tied to the embedding where it began as its copy?", LOSS),
+    "tying lost": Question(
+        "Is the output layer tied to the embedding where it began as its copy?",
+        "an output layer of an embedding's shape",
+    ),
     "train mode in evaluation": Question("Do evaluations run in eval mode?", "an evaluation"),
     "dropout in eval mode": Question("Does eval mode switch dropout off?", "an extra pass"),
     "teacher in train mode": Question("Do frozen teachers run without dropout?", "a frozen module with dropout"),
     "evaluation on another scale": Question("Are evaluation inputs as large as training inputs?", "an evaluation"),
-    "left in eval mode": Question("Does training run in training mode?", PASS),
+    "left in eval mode": Question("Does training run in training mode?", "a dropout or norm layer"),
     "constant labels": Question("Are there different labels?", "labels of three batches"),
     "sorted labels": Question("Are the labels mixed in each batch?", "class labels of five batches"),
     "label is input": Question("Do labels differ from the inputs at the same place?", "token ids and labels"),
@@ -126,3 +133,5 @@ CHECKS: dict[str, Question] = {
     "targets not scaled": Question("Are the targets of a size that the network can reach?", "regression targets"),
     "targets not finite": Question("Are all targets finite?", "a loss with targets"),
 }
+# what a loop may lack for good: the question is not about this loop
+THINGS = frozenset(q.needs for q in CHECKS.values()) - AWAITED

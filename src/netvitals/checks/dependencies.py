@@ -54,8 +54,8 @@ class _Passes:
         dropped = bool(operations.names & set(DROPS))
         if again is None or not _same(base, again):
             own = any(isinstance(m, nn.modules.dropout._DropoutNd) for m in self.model.modules())
-            out = {"why": "two passes on the same batch differ"}
-            return out | ({"dropout in eval mode": {"beside": own}} if dropped else {})
+            why = {"why": "two passes on the same batch differ"}
+            return why | ({"dropout in eval mode": {"beside": own}} if dropped else {})
         out: dict[str, Any] = {"dropout in eval mode": False}
         tokens = next_token_input(self.args, labels)
         if tokens is not None:

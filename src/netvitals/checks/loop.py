@@ -16,7 +16,7 @@ from torch.optim.optimizer import (
 from netvitals.capture import BeforeScripting, Hook, detached_context
 from netvitals.checks import backward
 from netvitals.checks.batches import MODAL, BatchChecks
-from netvitals.checks.check import CHECKS, Check, Record
+from netvitals.checks.check import CHECKS, THINGS, Answer, Check, Record
 from netvitals.checks.losses import LossChecks
 from netvitals.checks.parameters import ParameterChecks
 
@@ -203,5 +203,7 @@ def answers(facts: dict[str, Any]) -> list[Check]:
         elif facts.get("asked", {}).get(name):
             out.append(Check(name, question.text, "passed"))
         else:
-            out.append(Check(name, question.text, "not enough data", f"it needs {question.needs}"))
+            lacks = question.needs in THINGS and facts.get("steps")
+            status: Answer = "not applicable" if lacks else "not enough data"
+            out.append(Check(name, question.text, status, f"it needs {question.needs}"))
     return out

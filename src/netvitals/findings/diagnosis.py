@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from netvitals.checks import ANSWERS, Check
+from netvitals.checks import ANSWERS, THINGS, Answer, Check
 from netvitals.findings import (
     attention,
     dead_directions,
@@ -93,7 +93,9 @@ UNUSUAL = frozenset(
     ]
 )
 # identities: they need no loss to show harm
-CERTAIN = frozenset({"loss not finite", "input not finite", "learning rate at zero", "weights shrink"})
+CERTAIN = frozenset(
+    {"loss not finite", "input not finite", "learning rate at zero", "learning rate too low", "weights shrink"}
+)
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,7 @@ class Checked:
         series: curves that it looked at; 0 where the measurements that it needs were not there.
         needs: the vital signs that it reads.
         trouble: what went wrong when the rule looked.
+        applicable: False where the loop has nothing that the question is about.
     """
 
     rule: str
@@ -115,6 +118,7 @@ class Checked:
     series: int
     needs: str
     trouble: str = ""
+    applicable: bool = True
 
 
 @dataclass(frozen=True)
@@ -227,14 +231,18 @@ class Findings(Sequence[Finding]):
         if self.progress.harm:
             return [self._not_learning()]
         ran = sum(1 for c in self.checked if c.series and not c.trouble)
-        if 2 * ran < len(self.checked):
-            return [f"No problem found, but only {ran} of {len(self.checked)} checks could run."]
+        apply = sum(1 for c in self.checked if c.applicable)
+        if 2 * ran < apply:
+            return [f"No problem found, but only {ran} of {apply} checks could run."]
         return [f"Nothing alarming; {len(self.items)} notes:" if self.items else "Nothing alarming."]
 
     def _not_learning(self) -> str:
         """What is known where the loss does not fall and no check says why."""
         p = self.progress
-        loss = "The loss diverged" if p.state == "diverged" else "Not learning: the loss does not fall beyond its noise"
+        loss = {
+            "diverged": "The loss diverged",
+            "not learning": "Not learning: the loss does not fall beyond its noise",
+        }.get(p.state, f"The loss was {p.astray:.0f} times what guessing costs")
         numbers = f" ({p.first:.4g} at the start, {p.last:.4g} at the end)" if math.isfinite(p.last) else ""
         passed = [c.rule for c in self.checked if c.series and not c.trouble and c.rule in exact.EXACT]
         out = f" Excluded: {', '.join(passed)}." if passed else ""
@@ -271,6 +279,7 @@ def diagnose(source: Any, *, activations: Mapping[str, Any] | None = None) -> Fi
     context = Context(measurements, activations_of(measurements, activations))
     found: list[Finding] = []
     checked = []
+    without = THINGS if (measurements.meta.get("checks") or {}).get("steps") else frozenset()
     for rule in RULES:
         if rule.optional and not rule.needs_in(measurements):
             continue
@@ -280,7 +289,7 @@ def diagnose(source: Any, *, activations: Mapping[str, Any] | None = None) -> Fi
                 found += rule.observe(context)
             except Exception as error:  # one rule that stumbles must not hide what the others found
                 trouble = f"{type(error).__name__}: {error}"
-        checked.append(Checked(rule=rule.name, question=rule.question, series=series, needs=str(rule), trouble=trouble))
+        checked.append(Checked(rule.name, rule.question, series, str(rule), trouble, rule.lacks not in without))
     last = measurements.steps[-1] if measurements.steps else 0
     state = progress(measurements)
     found = _harmful(_once(found), state)
@@ -300,7 +309,8 @@ def _check(asked: Checked, failed: bool) -> Check:
         return Check(asked.rule, asked.question, "not applicable", asked.trouble)
     if asked.series:
         return Check(asked.rule, asked.question, "passed")
-    return Check(asked.rule, asked.question, "not enough data", f"it needs {asked.needs}")
+    status: Answer = "not enough data" if asked.applicable else "not applicable"
+    return Check(asked.rule, asked.question, status, f"it needs {asked.needs}")
 
 
 def _once(found: Sequence[Finding]) -> list[Finding]:

@@ -546,6 +546,8 @@ def asked(name: str, meta: Mapping[str, Any]) -> int:
     facts = meta.get("checks") or {}
     if name in facts.get("failed", {}):
         return 1
+    if not facts.get("steps"):
+        return 0
     if name in ("constant labels", "sorted labels"):
         return int((facts.get("labels") or {}).get("batches", 0) >= (3 if name == "constant labels" else 5))
     if name == "targets not scaled":

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -14,6 +15,7 @@ LEAST = 20  # losses before anything is said
 FALLEN = 0.15  # share of the first loss, or of a constant's cost, that must be gone
 NOT_FINITE = 0.02  # share of the losses; a GradScaler skips single steps
 BACK = 0.5  # share of the gain that may be lost again
+ASTRAY = 5.0  # times the cost of guessing: a classifier's loss that is higher had its outputs thrown far off
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,7 @@ class Progress:
         last: the median of the last tenth.
         best: the lowest median of a tenth.
         constant: what the best constant output would cost; NaN where it is not known.
+        astray: how many times the cost of guessing the highest loss of a classifier is, where that is above ``ASTRAY``.
     """
 
     state: Literal["learning", "not learning", "diverged", "unknown", "no objective"]
@@ -34,11 +37,12 @@ class Progress:
     last: float = math.nan
     best: float = math.nan
     constant: float = math.nan
+    astray: float = 0.0
 
     @property
     def harm(self) -> bool:
         """Whether something is wrong that a statistic may be the cause of."""
-        return self.state in ("not learning", "diverged")
+        return self.state in ("not learning", "diverged") or self.astray > 0
 
 
 def progress(table: Measurements) -> Progress:
@@ -61,11 +65,23 @@ def progress(table: Measurements) -> Progress:
     begin = min(first, constant) if math.isfinite(constant) and constant > 0 else first
     scale = abs(begin) if begin else 1.0
     gain = begin - last
+    guess = _cost_of_guessing(facts)
+    highest = float(np.sort(values)[-2]) / guess if guess > 0 else 0.0  # one odd batch says nothing
+    rest = (first, last, best, constant, highest if highest > ASTRAY else 0.0)
     if last > max(first + 3 * noise, first + 0.1 * abs(first)) and best < last - 3 * noise:
-        return Progress("diverged", first, last, best, constant)
+        return Progress("diverged", *rest)
     if gain > max(FALLEN * scale, 3 * noise) and last - best <= BACK * max(begin - best, 0.0) + 3 * noise:
-        return Progress("learning", first, last, best, constant)
-    return Progress("not learning", first, last, best, constant)
+        return Progress("learning", *rest)
+    return Progress("not learning", *rest)
+
+
+def _cost_of_guessing(facts: Mapping[str, Any]) -> float:
+    """What equal odds for every class cost, summed where the loss is; NaN where the loss has no classes."""
+    kinds, labels = facts.get("losses") or {}, facts.get("labels") or {}
+    classes = int(labels.get("classes", 0)) if set(kinds) == {"nll"} else int(facts.get("classes", 0))
+    if len(kinds) != 1 or classes < 2:
+        return math.nan
+    return math.log(classes) * max(1, int(facts.get("summed", 0)))
 
 
 def constant_cost(table: Measurements) -> float:

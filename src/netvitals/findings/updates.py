@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from netvitals.findings.progress import progress
+from netvitals.findings.progress import Progress, progress
 from netvitals.findings.rules import Context, names, percent, rule
 from netvitals.findings.series import Measurements, Series
 from netvitals.findings.statistics import confidence, last_stretch, line, noise, smoothed
@@ -28,6 +28,8 @@ READINGS = 8
 RELAPSING = 0.03  # updates of a run that went back to where it began
 LARGE_EPS = 1e-4  # of Adam; 1e-8 is usual
 USUAL = 2e-3  # a rate that plain descent can learn with
+HARDLY = 0.02  # length of all steps over the weights: so little is too little at any rate
+CREEPING = 1e-4  # updates of a tenth of the usual thousandth
 
 
 def typical_ratio(table: Measurements) -> Series | None:
@@ -229,7 +231,7 @@ def too_low(context: Context) -> Iterator[Finding]:
     if state.state == "not learning":
         yield from _decayed(table)
     ratio, loss, cost = typical_ratio(table), table.loss, cost_of_guessing(table) or state.constant
-    if ratio is None or loss is None or len(ratio.finite) < 3 or not state.harm:
+    if ratio is None or loss is None or len(ratio.finite) < 3 or not (state.harm or _creeps(loss, ratio, state)):
         return
     good = np.nan_to_num(ratio.values, nan=0.0)
     if good[-1] <= STILL or always_clipped(table) is not None:
@@ -237,15 +239,17 @@ def too_low(context: Context) -> Iterator[Finding]:
     alive = [x for x in table.at("gradients", "grad_norm") if table.is_matrix(x.site)]
     if alive and np.mean([x.end == 0 for x in alive]) > 0.3:  # dead units, not short steps
         return
-    if not table.adaptive and rate(table) > USUAL:  # the gradient is small, not the rate: a plateau
-        return
     path = float(np.trapezoid(good, ratio.steps) + good[0])
+    if not table.adaptive and rate(table) > USUAL and path > HARDLY:  # the gradient is small, not the rate: a plateau
+        return
     level = float(np.median(loss.finite[-max(3, len(loss.finite) // 10) :]))
-    if path > PATH or level < UNLEARNED * cost or ratio.steps[-1] < 20:
+    if path > PATH or (level < UNLEARNED * cost and state.harm) or ratio.steps[-1] < 20:
         return
     if not math.isfinite(cost) and level < 0.95 * state.first:
         return  # it may be a fine-tune: where it began says little of where it should end
     aim = f"what guessing costs ({cost:.3g})" if math.isfinite(cost) else f"where it began ({state.first:.3g})"
+    if level < UNLEARNED * cost:
+        aim = f"not half of where it began ({state.first:.3g})"
     trend = line(loss.steps, loss.values) if len(loss.finite) == len(loss.values) else None
     slow = trend is not None and trend.t < -3
     factor = float(10 ** np.clip(np.round(2 * np.log10(5e-3 / max(np.median(good), 1e-12))) / 2, 0.5, 6))
@@ -270,6 +274,18 @@ def too_low(context: Context) -> Iterator[Finding]:
         confidence=confidence(good[good > 0], PATH / max(1, int(ratio.steps[-1])), above=False),
         remedy=Remedy("epsilon", 1e-8) if eps > LARGE_EPS else Remedy("rate", factor),
     )
+
+
+def _creeps(loss: Series, ratio: Series, state: Progress) -> bool:
+    """Whether a loss that began at the cost of guessing has not halved, and falls as slowly at the end as it began to,
+    with updates far below the usual thousandth."""
+    if not (state.first > 0.7 * state.constant and state.last > 0.5 * state.first):
+        return False
+    if len(loss.finite) < 4 * READINGS or float(np.nanmedian(ratio.values)) > CREEPING:
+        return False
+    half = len(loss.values) // 2
+    early, late = (line(loss.steps[part], loss.values[part]) for part in (slice(half), slice(half, None)))
+    return late.t < -4 and late.change < 0.5 * early.change < 0
 
 
 def _decayed(table: Measurements) -> Iterator[Finding]:

@@ -124,9 +124,10 @@ def calm(findings: Findings) -> str:
     asked = [c for c in findings.checked if c.series]
     if not asked:
         return "But no rule found measurements to look at."
-    if len(asked) < len(findings.checked):
+    apply = [c for c in findings.checked if c.applicable]
+    if len(asked) < len(apply):
         return (
-            f"But only {len(asked)} of {len(findings.checked)} questions could be asked of the measurements; "
+            f"But only {len(asked)} of {len(apply)} questions could be asked of the measurements; "
             "those were answered well."
         )
     return f"{words.plural(len(asked), 'question').capitalize()} asked of the measurements, all answered well."
