@@ -187,10 +187,28 @@ def test_an_optimizer_of_another_model_is_ignored_with_a_note():
             F.cross_entropy(model(torch.randn(5, 6)), torch.randint(0, 3, (5,))).backward()
             mine.step()
             foreign.step()
-    assert watching.skipped["optimizer 0 (Adam)"] == "it holds no parameter of the watched model"
+    assert watching.skipped["Adam"] == "it holds no parameter of the watched model"
     assert watching._step == 3
-    with pytest.raises(ValueError, match="Adam holds no parameter"):
-        nv.watch(model, foreign)
+
+
+def test_an_optimizer_of_other_tensors_alone_is_heard_by_the_checks():
+    model = net()
+    params = {name: p.detach().clone().requires_grad_() for name, p in model.named_parameters()}
+    for call, expected in (
+        (lambda x: torch.func.functional_call(model, params, (x,)), set()),  # functional training
+        (model, {"stale parameters"}),
+    ):
+        optimizer = torch.optim.SGD(params.values(), lr=0.1)
+        with pytest.warns(RuntimeWarning, match="SGD holds no parameter of the watched model"):
+            watching = nv.watch(model, optimizer, every=1, vitals=["gradients"])
+        for _ in range(12):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(call(torch.randn(5, 6)), torch.randint(0, 3, (5,)))
+            loss.backward()
+            optimizer.step()
+            watching.step(loss)
+        watching.close()
+        assert {f.rule for f in watching.findings().alarming} == expected
 
 
 def test_the_step_of_an_optimizer_inside_another_is_not_counted_twice():

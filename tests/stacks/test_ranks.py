@@ -45,6 +45,9 @@ def train(model, rank, world, watching, steps=4):
         loss = F.cross_entropy(model(x[rank::world]), y[rank::world])
         loss.backward()
         optimizer.step()
+        if rank == 1 and str(step) == os.environ.get("RANK_1_DRIFTS_ON"):
+            with torch.no_grad():
+                model.module[2].bias[1] += 1e-6
         optimizer.zero_grad()
         if vitals is not None:
             vitals.step(loss)
@@ -97,9 +100,19 @@ def test_one_run_with_the_numbers_of_both(programs, tmp_path):
     assert both.keys() == alone.keys() and both
     for key, value in alone.items():
         assert both[key] == pytest.approx(value, rel=1e-5), key
+    checks = {c.name: c.status for c in nv.open_run(tmp_path / "run").findings().checks}
+    assert checks["replicas differ"] == checks["gradients gone"] == "passed"
     spawn(programs, tmp_path / "bare", ())
     bare, watched = (torch.load(p / "model0.pt") for p in (tmp_path / "bare", tmp_path))
     assert all(torch.equal(bare[k], watched[k]) for k in bare)
+
+
+def test_ranks_that_drift_apart_are_named_with_the_tensor_and_the_step(programs, tmp_path, monkeypatch):
+    monkeypatch.setenv("RANK_1_DRIFTS_ON", "3")
+    spawn(programs, tmp_path, (0, 1))
+    (found,) = (f for f in nv.open_run(tmp_path / "run").findings() if f.rule == "replicas differ")
+    assert found.severity == "critical" and found.sites == ("2.bias",) and found.since == 3
+    assert "Ranks 0 and 1" in found.what and "1 of 4 tensors" in found.what
 
 
 def test_a_rank_that_is_not_watched_is_not_waited_for(programs, tmp_path):

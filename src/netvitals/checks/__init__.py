@@ -8,6 +8,7 @@ from netvitals.checks.check import ANSWERS as ANSWERS
 from netvitals.checks.check import CHECKS, Check
 from netvitals.checks.check import THINGS as THINGS
 from netvitals.checks.check import Answer as Answer
+from netvitals.checks.check import Record as Record
 from netvitals.checks.loop import LoopChecks as LoopChecks
 
 __all__ = ["CHECKS", "Check"]

@@ -131,6 +131,7 @@ CHECKS: dict[str, Question] = {
     "regression on classes": Question("Do class labels get a loss for classes?", "regression targets of three batches"),
     "examples mixed": Question("Does each example's output depend on that example alone?", "a batch of examples"),
     "targets not scaled": Question("Are the targets of a size that the network can reach?", "regression targets"),
+    "replicas differ": Question("Do all ranks hold the same weights?", "several ranks"),
     "targets not finite": Question("Are all targets finite?", "a loss with targets"),
 }
 # what a loop may lack for good: the question is not about this loop

@@ -43,17 +43,17 @@ class LoopChecks:
         self._model, self._roots, self._passes = model, list(roots), passes
         self._handles: list[Any] = []
         self._global: list[Any] = []
-        self._record = Record()
-        self._parameters = ParameterChecks(self._record, model, optimizers, names)
-        self._batches = BatchChecks(self._record, model)
-        self._losses = LossChecks(self._record, names, self._batches)
+        self.record = Record()
+        self._parameters = ParameterChecks(self.record, model, optimizers, names)
+        self._batches = BatchChecks(self.record, model)
+        self._losses = LossChecks(self.record, names, self._batches)
         self._idle = 0
         self.open = False
 
     @property
     def why(self) -> dict[str, str]:
         """What could not be checked → the reason."""
-        return self._record.why
+        return self.record.why
 
     # ------------------------------------------------------------------ beginning and end
 
@@ -116,7 +116,7 @@ class LoopChecks:
 
     @property
     def _whole(self) -> bool:
-        return self._record.step in WHOLE
+        return self.record.step in WHOLE
 
     def backward_begins(self, tensors: Any, given: bool) -> None:
         """A backward pass begins."""
@@ -155,12 +155,12 @@ class LoopChecks:
         self._idle = 0 if self._parameters.stepped else self._idle + 1
         if self._idle == IDLE:
             graph = isinstance(loss, Tensor) and loss.requires_grad
-            self._record.fail("no optimizer step", backward=self._losses.passes > 0, graph=graph)
+            self.record.fail("no optimizer step", backward=self._losses.passes > 0, graph=graph)
         self._parameters.stepped = 0
         self._losses.end_step()
         self._batches.end_step(busy)
-        self._record.step += 1
-        if self._record.step >= STEPS:
+        self.record.step += 1
+        if self.record.step >= STEPS:
             self.conclude()
             self.end_first_steps()
 
@@ -170,23 +170,23 @@ class LoopChecks:
         """What follows from the first steps together."""
         if not self.open:
             return
-        self._record.concluding = True
+        self.record.concluding = True
         losses = self._losses
         self._parameters.conclude(losses.uses, losses.leaves, losses.fresh)
         self._batches.conclude()
         losses.conclude()
-        if self._idle < IDLE <= self._record.step:
-            self._record.ask("no optimizer step")
-        self._record.concluding = False
+        if self._idle < IDLE <= self.record.step:
+            self.record.ask("no optimizer step")
+        self.record.concluding = False
 
     def facts(self) -> dict[str, Any]:
         """Everything that the checks have seen, as plain data."""
         self.conclude()
         return {
-            "failed": dict(self._record.failed),
-            "asked": dict(self._record.asked),
+            "failed": dict(self.record.failed),
+            "asked": dict(self.record.asked),
             "why": dict(self.why),
-            "steps": self._record.step,
+            "steps": self.record.step,
             "optimizers": len(self._parameters.made),
             "half": [n for n, p in self._model.named_parameters() if p.dtype == torch.float16 and p.requires_grad][:50],
             **self._losses.facts(),

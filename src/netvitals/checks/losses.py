@@ -52,6 +52,7 @@ class LossChecks:
         self._sizes: list[tuple[int, int]] = []
         self._signs: Counter[bool] = Counter()  # terms of the loss that a better fit makes smaller, and larger
         self._singular = True  # the graph has functions whose gradient may be infinite
+        self._poles: set[str] = set()  # names of these functions, but for the division, which is everywhere
         self.points: dict[str, int] = {}  # and at such a point they are, in the last graph
 
     # ------------------------------------------------------------------ the graph
@@ -87,6 +88,7 @@ class LossChecks:
 
     def _graph(self, graph: LossGraph, whole: bool) -> None:
         self._singular = bool(graph.singular)
+        self._poles |= {name_of(node).lower() for node in graph.singular} - {"div"}
         for name, count in singular_points(graph.singular).items():
             self.points[name] = self.points.get(name, 0) + count
         if not whole:
@@ -94,7 +96,7 @@ class LossChecks:
         own = [p for p in graph.leaves if id(p) in self._names]
         for p in graph.leaves:
             new = self._record.step and id(p) not in self.uses and isinstance(p, nn.Parameter)
-            if new and id(p) not in self._names:
+            if new and own and id(p) not in self._names:  # a graph without the model's own is one of copies of it
                 self.fresh.add(id(p))  # kept alive below, so that its id stays its own
             self.uses[id(p)] += 1
             self.leaves[id(p)] = p
@@ -271,6 +273,7 @@ class LossChecks:
             "linear": self._linear,
             "losses": dict(self.kinds),
             "classes": self._classes,
+            "poles": sorted(self._poles),
             "labels": self.labels.facts() if self.labels.batches and not self.several else {},
             "targets": self.targets.facts() if self.targets.batches else {},
         }

@@ -190,6 +190,13 @@ class ParameterChecks:
         slots = [slot for slot in self.slots.values() if slot.steps]
         if not slots:
             return
+        held = set(self._owners)
+        for optimizer in (*self._optimizers(), *(slot.optimizer for slot in slots)):
+            held.update(id(p) for group in optimizer.param_groups for p in group["params"])
+        self._equal_units({i for i in held if i in uses})
+        used = {i for i, n in uses.items() if n >= 2}
+        if used:
+            self._held(used, held, leaves, fresh)
         for slot in slots:
             if slot.steps >= 3:
                 record.ask("gradients carried over")
@@ -206,18 +213,12 @@ class ParameterChecks:
                     reached = any(id(p) in uses for p in slot.params)
                     there = any(p.grad is not None for p in slot.params)
                     name = "cut off" if not reached else "all gradients zero" if not slot.cleared and there else ""
-                    record.fail(name or "gradients gone", optimizer=slot.kind, steps=slot.whole)
+                    if name != "cut off" or "stale parameters" not in record.failed:
+                        record.fail(name or "gradients gone", optimizer=slot.kind, steps=slot.whole)
         for count in self.made.values():
             record.ask("optimizer recreated")
             if count >= 5:
                 record.fail("optimizer recreated", times=count)
-        held = set(self._owners)
-        for optimizer in (*self._optimizers(), *(slot.optimizer for slot in slots)):
-            held.update(id(p) for group in optimizer.param_groups for p in group["params"])
-        self._equal_units({i for i in held if i in uses})
-        used = {i for i, n in uses.items() if n >= 2}
-        if used:
-            self._held(used, held, leaves, fresh)
 
     def _held(self, used: set[int], held: set[int], leaves: dict[int, Tensor], fresh: set[int]) -> None:
         """Whether optimizers hold what the losses use, and losses use what optimizers hold."""

@@ -327,6 +327,7 @@ def _harmful(found: Sequence[Finding], state: Progress) -> list[Finding]:
         if f.severity in ("critical", "warning")
         and f.rule not in exact.EXACT
         and f.rule not in CERTAIN
+        and not (f.rule == "dead units" and f.severity == "critical")  # most of a layer does nothing
         and (not trusted or f.rule in UNUSUAL)
         else f
         for f in found

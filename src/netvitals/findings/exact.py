@@ -6,9 +6,12 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from netvitals.checks import CHECKS
 from netvitals.findings.progress import progress
 from netvitals.findings.rules import Context, Rule, names, percent
+from netvitals.findings.series import Measurements
 from netvitals.runs import Finding, Severity
 
 Facts = Mapping[str, Any]
@@ -74,7 +77,12 @@ TEXTS: dict[str, Text] = {
     ),
     "infinite gradient": Text(
         "critical",
-        lambda e: f"The gradient is not finite: {_poles(e['functions'])}.",
+        lambda e: (
+            f"The gradient is not finite: {_poles(e['functions'])}."
+            if "functions" in e
+            else f"The loss turned from {e['before']:.3g} to NaN in one step: a likely cause is the infinite gradient "
+            f"of {names(e['poles'])}, which the loss is made with."
+        ),
         "One infinite entry makes every parameter that it reaches NaN.",
         "Keep the argument away from that point: add eps inside sqrt and log, clamp(-1 + 1e-6, 1 - 1e-6) before acos, "
         "use log_softmax, logsigmoid or xlogy for logarithms of probabilities.",
@@ -477,6 +485,16 @@ TEXTS: dict[str, Text] = {
         "Errors and gradients are as large as the targets, so the usual learning rates are too high or too low.",
         lambda e: f"Standardise the targets: y = (y - {e['mean']:.4g}) / {max(e['spread'], 1e-12):.4g}.",
     ),
+    "replicas differ": Text(
+        "critical",
+        lambda e: (
+            f"Ranks {e['ranks'][0]} and {e['ranks'][1]} hold different weights in "
+            f"{names(e['parameters'])} ({len(e['parameters'])} of {e['of']} tensors)."
+        ),
+        "Data-parallel training adds up gradients of one model. Ranks that differ train several, and only one is saved.",
+        "Seed and load the model before DistributedDataParallel wraps it, call the wrapped model (not model.module), "
+        "and change weights or clip gradients on every rank alike.",
+    ),
     "targets not finite": Text(
         "critical",
         lambda e: f"{percent(e['share'])} of the targets of a batch are NaN or infinite.",
@@ -499,6 +517,7 @@ TOGETHER = frozenset(
         "precision",
         "strong dropout",
         "regression on classes",
+        "infinite gradient",
     ]
 )
 
@@ -521,12 +540,14 @@ def failures(context: Context) -> dict[str, Facts]:
             failed.setdefault("stacked linear layers", {"step": 0})
         if targets.get("one_hot") and set(facts.get("losses") or ()) <= {"mse", "l1"}:
             failed.setdefault("regression on classes", {"step": 0})
-        if facts.get("single"):
-            failed.setdefault("batch norm on few examples", {"step": 0})
         if facts.get("half"):
             failed.setdefault("precision", {"step": 0, "parameters": facts["half"]})
         if facts.get("dropout", 0.0) >= 0.75:
             failed.setdefault("strong dropout", {"step": 0, "dropout": facts["dropout"]})
+    if facts.get("poles") and (broke := _broke(context.table)) is not None:
+        failed.setdefault("infinite gradient", {**broke, "poles": facts["poles"]})
+    if facts.get("single"):
+        failed.setdefault("batch norm on few examples", {"step": 0})
     if facts.get("linear") and labels and not facts.get("narrow"):  # a linear classifier in several pieces
         failed.setdefault("stacked linear layers", {"step": 0})
     if targets.get("batches", 0) >= 3:
@@ -539,6 +560,18 @@ def failures(context: Context) -> dict[str, Facts]:
         if size > 10 and not targets.get("constant") and state.harm:
             failed.setdefault("targets not scaled", {"step": 0, **targets, "spread": spread})
     return failed
+
+
+def _broke(table: Measurements) -> Facts | None:
+    """The step on which a loss that had not grown became NaN, where the inputs are finite."""
+    loss = table.loss
+    if loss is None or len(loss.finite) == len(loss.values):
+        return None
+    at = int(np.flatnonzero(~np.isfinite(loss.values))[0])
+    inputs = [s for s in table.at("inputs", "max_abs", finite=False) if not np.isfinite(s.values).all()]
+    if at < 2 or inputs or loss.values[max(0, at - 5) : at].max() > 1.5 * np.median(loss.values[: min(at, 10)]):
+        return None
+    return {"step": int(loss.steps[at]), "before": float(loss.values[at - 1])}
 
 
 def asked(name: str, meta: Mapping[str, Any]) -> int:
@@ -588,7 +621,7 @@ def _found(context: Context, name: str, text: Text) -> Iterator[Finding]:
     sites = tuple(evidence.get("parameters", ()))
     meant = evidence.get("head") or evidence.get("small")  # it may be, unless training suffers
     alone = name == "dropout in eval mode" and not evidence.get("beside")  # dropout for the spread of predictions
-    padded = name == "padding changes the output" and evidence.get("recurrent")
+    padded = name == "padding changes the output" and evidence.get("recurrent") and evidence["moved"] < 1
     mild = alone or ((meant or padded) and not progress(context.table).harm)
     yield Finding(
         "note" if mild else text.severity,

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from netvitals.findings.progress import mostly_frozen
 from netvitals.findings.rules import Context, Hit, called, names, rule, together
 from netvitals.findings.series import Measurements, Series
 from netvitals.findings.statistics import confidence
@@ -80,12 +81,12 @@ def too_large(context: Context) -> Iterator[Finding]:
     table = context.table
     loss, cost = table.loss, cost_of_guessing(table)
     first = float(loss.values[0]) if loss is not None and len(loss.values) else float("nan")
-    begun = table.steps and table.steps[0] == 0
+    begun = bool(table.steps) and table.steps[0] == 0 and not mostly_frozen(table)
     labels = next(iter(table.at("outputs", "chance")), None)
     # what was trained before may have any size: then the first loss is below the cost of guessing, or the head is new
-    fresh = bool(begun) and labels is not None and first > 0.7 * float(labels.finite[0])
+    fresh = begun and labels is not None and first > 0.7 * float(labels.finite[0])
     wide = [(n, g) for n, g in gains(table) if g > GAIN[1] and not was_trained(table, n)] if fresh else []
-    sure = cost is not None and first > GUESS * cost + 0.5 and bool(begun)
+    sure = cost is not None and first > GUESS * cost + 0.5 and begun
     if not sure and not wide:
         return
     spread = next(iter(table.at("outputs", "spread")), None)

@@ -65,7 +65,7 @@ def progress(table: Measurements) -> Progress:
     begin = min(first, constant) if math.isfinite(constant) and constant > 0 else first
     scale = abs(begin) if begin else 1.0
     gain = begin - last
-    guess = _cost_of_guessing(facts)
+    guess = math.nan if mostly_frozen(table) else _cost_of_guessing(facts)
     highest = float(np.sort(values)[-2]) / guess if guess > 0 else 0.0  # one odd batch says nothing
     rest = (first, last, best, constant, highest if highest > ASTRAY else 0.0)
     if last > max(first + 3 * noise, first + 0.1 * abs(first)) and best < last - 3 * noise:
@@ -73,6 +73,13 @@ def progress(table: Measurements) -> Progress:
     if gain > max(FALLEN * scale, 3 * noise) and last - best <= BACK * max(begin - best, 0.0) + 3 * noise:
         return Progress("learning", *rest)
     return Progress("not learning", *rest)
+
+
+def mostly_frozen(table: Measurements) -> bool:
+    """Whether most weights are not trained: such a network was trained before, and may begin anywhere."""
+    untrained = table.meta.get("untrained") or {}
+    sizes = {name: math.prod(shape) for name, shape in (table.meta.get("shapes") or {}).items()}
+    return sum(n for name, n in sizes.items() if name in untrained) > 0.5 * sum(sizes.values())
 
 
 def _cost_of_guessing(facts: Mapping[str, Any]) -> float:

@@ -216,7 +216,7 @@ def _recovers(loss: Series | None) -> bool:
     "Are the steps long enough to learn anything?",
     "gradients",
     ("gradients", "update_ratio"),
-    least=3,
+    least=2,
     null="over its first hundred steps a healthy network's weights travel at least a tenth of their own length, or the "
     "loss is far below the cost of guessing already",
     threshold=f"all steps so far together are below {percent(PATH)} of the weights, while the loss is above "
@@ -231,7 +231,7 @@ def too_low(context: Context) -> Iterator[Finding]:
     if state.state == "not learning":
         yield from _decayed(table)
     ratio, loss, cost = typical_ratio(table), table.loss, cost_of_guessing(table) or state.constant
-    if ratio is None or loss is None or len(ratio.finite) < 3 or not (state.harm or _creeps(loss, ratio, state)):
+    if ratio is None or loss is None or len(ratio.finite) < 2 or not (state.harm or _creeps(loss, ratio, state)):
         return
     good = np.nan_to_num(ratio.values, nan=0.0)
     if good[-1] <= STILL or always_clipped(table) is not None:
@@ -284,8 +284,9 @@ def _creeps(loss: Series, ratio: Series, state: Progress) -> bool:
     if len(loss.finite) < 4 * READINGS or float(np.nanmedian(ratio.values)) > CREEPING:
         return False
     half = len(loss.values) // 2
-    early, late = (line(loss.steps[part], loss.values[part]) for part in (slice(half), slice(half, None)))
-    return late.t < -4 and late.change < 0.5 * early.change < 0
+    parts = (slice(half), slice(half, None), slice(None))
+    early, late, whole = (line(loss.steps[part], loss.values[part]) for part in parts)
+    return whole.t < -4 and late.change < 0.5 * early.change < 0
 
 
 def _decayed(table: Measurements) -> Iterator[Finding]:

@@ -28,6 +28,7 @@ from netvitals.capture import (
 from netvitals.checks import LoopChecks
 from netvitals.watching import registry
 from netvitals.watching.arguments import (
+    FOREIGN,
     Together,
     check_model,
     check_resume,
@@ -44,6 +45,7 @@ from netvitals.watching.live_log import LiveLog, live_log
 from netvitals.watching.measured_steps import MeasuredSteps
 from netvitals.watching.micro_batches import MicroBatches
 from netvitals.watching.ranks import ranks_of
+from netvitals.watching.replicas import Replicas
 from netvitals.watching.shared_steps import shared_steps
 from netvitals.watching.step_counter import StepCounter
 
@@ -199,7 +201,7 @@ class Watch(MeasuredSteps):
             )
         )
         self._observer = Observers(self._model, self._schedule, passive=self._probe is None and self._twin is None)
-        self._observer.notes.update(foreign)
+        self._observer.notes.update({type(o).__name__: f"it {FOREIGN}" for o in foreign})
         self._hooks = OptimizerHooks(parameters, optimizers, registry.weak_method(self._stepped))
         self._observations = 0
         self._recorder: Recorder | None = None  # open on a measured step
@@ -240,13 +242,19 @@ class Watch(MeasuredSteps):
             if self._writer is not None:
                 self._writer.close("failed")
             raise
-        if checks and self._ranks is not None:
-            self._observer.notes["checks of the loop"] = "several ranks train the model"
-        elif checks:
+        if checks and cut:
+            self._observer.notes["checks of the loop"] = "layers are cut over ranks"
+        elif checks and (self._ranks is None or not self._ranks.rank):  # the first rank writes for all
             plain = self._ranks is None and self._twin is None and self._model is self._bare
             roots = list(self._bare.children()) if isinstance(self._bare, Together) else [self._bare]
-            self._checks = LoopChecks(self._bare, roots, registry.weak_method(self._optimizers), passes=plain)
+            found = (
+                registry.weak_list(foreign) if foreign and not optimizers else registry.weak_method(self._optimizers)
+            )
+            self._checks = LoopChecks(self._bare, roots, found, passes=plain)
             self._checks.begin()
+        if self._shared is not None and self._ranks is not None and not cut:
+            self._shared.replicas = Replicas(self._bare)
+            self._shared.replicas.record = None if self._checks is None else self._checks.record
         parts = (self._observer, self._hooks, self._buffer, self._writer, self._checks)
         self._finalizer = registry.add(self, self._model, parts)
 
@@ -340,7 +348,6 @@ class Watch(MeasuredSteps):
         if self._closed:
             return
         self._closed = True
-        self._note_checks()
         if self._checks is not None:
             self._checks.close()
         self._between.settle()
@@ -352,6 +359,7 @@ class Watch(MeasuredSteps):
             self._batches.flush()
             self._shared.close(status)
             note_places(self)
+        self._note_checks()
         self._buffer.close()
         if self._log is not None:
             self._log.close()

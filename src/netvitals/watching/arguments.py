@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from netvitals._help import hint
-from netvitals.capture import check_finite, unwrapped
+from netvitals.capture import check_finite, unwrapped, warn
 
 if TYPE_CHECKING:
     from netvitals.forecasts import Lookahead
@@ -92,29 +92,29 @@ def checked_lookahead(lookahead: Any, probe: tuple[Any, Any, Any] | None, foreca
     return Lookahead(batches=[probe[:2]], loss_fn=probe[2])
 
 
+FOREIGN = "holds no parameter of the watched model"
+
+
 def checked_optimizers(
     optimizer: Any, parameters: Mapping[str, nn.Parameter]
-) -> tuple[list[Optimizer], dict[str, str]]:
-    """The optimizers of a watch, taken out of the wrappers of a trainer, and those that are none of its business."""
+) -> tuple[list[Optimizer], list[Optimizer]]:
+    """The optimizers of a watch, taken out of the wrappers of a trainer, and those that hold nothing of its model."""
     if optimizer is None:
-        return [], {}
+        return [], []
     found: list[Optimizer] = []
-    foreign: dict[str, str] = {}
+    foreign: list[Optimizer] = []
     mine = {id(p) for p in parameters.values()}
     several = [optimizer] if _is_optimizer(optimizer) or not isinstance(optimizer, Iterable) else list(optimizer)
-    for i, one in enumerate(several):
-        one = inner_optimizer(one)
+    for given in several:
+        one = inner_optimizer(given)
         if not isinstance(one, Optimizer):
             raise TypeError(f"optimizer must be a torch.optim.Optimizer or a list of them, got a {type(one).__name__}")
         if any(id(p) in mine for group in one.param_groups for p in group["params"]):
             found.append(one)
         else:
-            foreign[f"optimizer {i} ({type(one).__name__})"] = "it holds no parameter of the watched model"
-    if several and not found:
-        raise ValueError(
-            f"{type(inner_optimizer(several[0])).__name__} holds no parameter of the watched model; "
-            f"was the model copied or moved after the optimizer was made? {hint('foreign-optimizer')}"
-        )
+            foreign.append(one)
+    if foreign and not found:  # a functional training, or a mistake that the checks of the loop name
+        warn(f"{type(foreign[0]).__name__} {FOREIGN}", "foreign-optimizer")
     return found, foreign
 
 

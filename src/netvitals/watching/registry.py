@@ -14,7 +14,7 @@ import sys
 import threading
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
@@ -99,6 +99,12 @@ def weak_method(method: Callable[..., Any]) -> Callable[..., Any]:
         return None if known is None else function(known, *args)
 
     return call
+
+
+def weak_list(things: Iterable[Any]) -> Callable[[], list[Any]]:
+    """A call that gives those of ``things`` that are still there."""
+    refs = [weakref.ref(thing) for thing in things]
+    return lambda: [thing for ref in refs if (thing := ref()) is not None]
 
 
 def _abandoned(

@@ -13,6 +13,7 @@ from netvitals.capture import Buffer, Recorder, Schedule
 from netvitals.watching.micro_batch_gradients import MicroBatchGradients
 from netvitals.watching.micro_batches import MicroBatches
 from netvitals.watching.ranks import OneRank, Ranks
+from netvitals.watching.replicas import Replicas
 
 ACTIVATIONS = (
     "layers are cut over several groups of ranks (tensor parallel in more than one way), and which part of a layer a "
@@ -52,6 +53,7 @@ class SharedSteps:
         self.ranks, self._buffer, self._arrivals = ranks, buffer, arrivals
         self.looks = ranks.looks  # at activations
         self.batches: MicroBatches | None = None
+        self.replicas: Replicas | None = None
         self.notes: dict[str, str] = ranks.notes
         self._pending: tuple[Recorder, list[Tensor]] | None = None
         self._steps: list[int] = []
@@ -91,14 +93,19 @@ class SharedSteps:
         if self._pending is None:
             return
         (recorder, norms), self._pending = self._pending, None
-        facts = None
+        held = np.empty(0) if self.replicas is None else self.replicas.facts()
+        arrived = np.empty(0)
         if self._arrivals is not None:
             given = self.batches.given(recorder.step) if self.batches is not None else []
-            facts = self._arrivals.facts(norms, given)
-        found = self.ranks.pooled(recorder, recorder.step, facts)
+            arrived = self._arrivals.facts(norms, given)
+        found = self.ranks.pooled(recorder, recorder.step, np.concatenate([[len(held)], held, arrived]))
         self._hand_on(found)
-        if self._arrivals is not None and facts is not None:
-            self._arrivals.write(recorder, self._facts(found) or {self.ranks.rank: facts})
+        rows = {rank: row[1 + int(row[0]) :] for rank, row in sorted(found.items())}  # behind the losses
+        if self.replicas is not None:
+            self.replicas.compare(recorder.step, {rank: row[1 : 1 + int(row[0])] for rank, row in rows.items()})
+        if self._arrivals is not None:
+            behind = {rank: row[1 + int(row[0]) :] for rank, row in rows.items()}
+            self._arrivals.write(recorder, behind or {self.ranks.rank: arrived})
         self.notes.update(recorder.skipped)
         self._buffer.observe(recorder)
 
@@ -136,7 +143,3 @@ class SharedSteps:
             self.notes["loss of other ranks"] = "ranks were given different numbers of losses; it is that of rank 0"
         for step in dict.fromkeys(steps):
             self._buffer.loss(step, own[step])
-
-    @staticmethod
-    def _facts(found: dict[int, np.ndarray]) -> dict[int, np.ndarray]:
-        return {rank: row[1 + int(row[0]) :] for rank, row in sorted(found.items())}
