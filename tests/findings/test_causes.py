@@ -8,7 +8,7 @@ import pytest
 from netvitals.findings import REMEDIES, RULES, Finding, Remedy
 from netvitals.findings.causes import EXACT, ORDER, diagnosed
 from netvitals.findings.explanation import explain
-from netvitals.findings.statistics import confidence, last_stretch, line, noise, smoothed
+from netvitals.findings.statistics import last_stretch, line, noise, smoothed
 
 
 def finding(rule, severity="warning", since=0):
@@ -77,7 +77,6 @@ def test_a_finding_goes_to_plain_values_and_back_with_its_tree():
         rule="x",
         since=3,
         until=9,
-        confidence=0.9,
         remedy=Remedy("rate", 0.1, ("a",)),
         consequences=(below,),
     )
@@ -89,12 +88,6 @@ def test_every_remedy_that_findings_name_can_be_done():
     from netvitals_lab.clinic import TREATMENTS
 
     assert set(TREATMENTS) == set(REMEDIES)
-
-
-@pytest.mark.parametrize(("shift", "low", "high"), [(0.0, 0.5, 0.8), (0.5, 0.9, 1.0), (3.0, 0.98, 1.0)])
-def test_confidence_grows_with_the_distance_in_units_of_noise(shift, low, high):
-    values = shift + 0.3 * np.sin(np.arange(12))
-    assert low <= confidence(values, 0.0, log=False) <= high
 
 
 def test_the_slope_of_noise_is_not_sure_and_that_of_a_trend_is():

@@ -54,7 +54,7 @@ def vanishes(context: Context) -> Iterator[Finding]:
     if _is_cut(context.table, found):
         return
     hits = [
-        Hit(s.site, "warning", (s.evidence(value=v, step=int(s.steps[0])),), -v, 0, 0, 0.9)
+        Hit(s.site, "warning", (s.evidence(value=v, step=int(s.steps[0])),), -v, 0, 0)
         for s, v in found
         if v < FADED**0.5 * sizes[0]
     ]
@@ -102,7 +102,7 @@ def explodes(context: Context) -> Iterator[Finding]:
     if not sizes[0] > 0 or sizes.max() < GROWN * sizes[0] or sizes.max() < 5:
         return
     hits = [
-        Hit(s.site, "warning", (s.evidence(value=v, step=int(s.steps[0])),), v, 0, 0, 0.9)
+        Hit(s.site, "warning", (s.evidence(value=v, step=int(s.steps[0])),), v, 0, 0)
         for s, v in found
         if v > GROWN**0.5 * sizes[0]
     ]
@@ -176,7 +176,7 @@ def _with_depth(table: Measurements) -> Iterator[Finding]:
         stated = f"by {factor:.2g} a block, from {first[0]:.3g} to {first[-1]:.3g}"
         ground = (last.evidence(value=first[-1], step=int(last.steps[0])),)
         yield from together(
-            [Hit(s.site, "warning", ground, float(v), 0, int(s.steps[0]), 0.9) for s, v in zip(curves[1:], first[1:])],
+            [Hit(s.site, "warning", ground, float(v), 0, int(s.steps[0])) for s, v in zip(curves[1:], first[1:])],
             what=lambda where, worst, stated=stated: f"The residual stream grows with depth: {stated}.",  # type: ignore[misc]
             why="Each block writes more than it reads. The first blocks are drowned by the last, and gradients grow "
             "by the "

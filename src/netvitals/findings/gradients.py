@@ -8,7 +8,6 @@ import numpy as np
 
 from netvitals.findings.rules import Context, Hit, called, crossed, hit, names, rule, together
 from netvitals.findings.series import Measurements, Series
-from netvitals.findings.statistics import confidence
 from netvitals.runs import Finding, Remedy
 
 # Choices of this project; the five papers give no thresholds for these. The range of the update ratio brackets the
@@ -115,7 +114,6 @@ def exploding(context: Context) -> Iterator[Finding]:
             evidence=(whole.evidence(value=float("inf"), step=first),),
             since=first,
             until=int(whole.steps[-1]),
-            confidence=0.99,
             remedy=Remedy("restart_rate", 0.1),
         )
         return
@@ -131,7 +129,6 @@ def exploding(context: Context) -> Iterator[Finding]:
             evidence=(whole.evidence(change=True), worst.evidence(change=True)),
             since=int(whole.steps[np.argmax(whole.values > 10 * whole.start)]),
             until=int(whole.steps[-1]),
-            confidence=confidence(whole.finite[-5:], EXPLODED * whole.start),
             remedy=Remedy("clip", 1.0),
         )
         return
@@ -158,7 +155,6 @@ def exploding(context: Context) -> Iterator[Finding]:
             ),
             since=step,
             until=step,
-            confidence=0.9,
             remedy=Remedy("clip", float(3 * usual[peak])),
         )
 

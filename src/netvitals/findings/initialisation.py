@@ -9,7 +9,6 @@ import numpy as np
 from netvitals.findings.progress import mostly_frozen
 from netvitals.findings.rules import Context, Hit, called, names, rule, together
 from netvitals.findings.series import Measurements, Series
-from netvitals.findings.statistics import confidence
 from netvitals.findings.updates import cost_of_guessing
 from netvitals.runs import Evidence, Finding, Remedy
 
@@ -116,7 +115,6 @@ def too_large(context: Context) -> Iterator[Finding]:
         sites=places,
         since=0,
         until=0,
-        confidence=confidence(np.array([first]), GUESS * cost) if sure and cost else 0.75,
         remedy=Remedy("reinitialise", 1.0, places),
     )
 
@@ -162,7 +160,6 @@ def too_small(context: Context) -> Iterator[Finding]:
         sites=places,
         since=0,
         until=0,
-        confidence=confidence(np.array([g for _, g in thin]), GAIN[0], above=False),
         remedy=Remedy("reinitialise", 1.0, places),
     )
 
@@ -200,7 +197,7 @@ def identical(context: Context) -> Iterator[Finding]:
         side = min(shape[0], int(np.prod(shape[1:])))
         if side >= 8 and rank < ALIKE * side:
             ground = s.evidence(value=rank, step=int(s.steps[0]))
-            hits.append(Hit(s.site, "warning", (ground,), 1 - rank / side, 0, int(s.steps[0]), 0.9))
+            hits.append(Hit(s.site, "warning", (ground,), 1 - rank / side, 0, int(s.steps[0])))
     yield from together(
         hits,
         what=lambda where, worst: (
@@ -237,7 +234,7 @@ def unbalanced(context: Context) -> Iterator[Finding]:
         first, _, second = s.site.partition("→")
         a, b = (gain.get(f"{n}.weight", gain.get(n, 0.0)) for n in (first, second))
         if abs(share) > APART and a > 0 and b > 0 and max(a / b, b / a) > 25:
-            hits.append(Hit(s.site, "warning", (s.evidence(value=share, step=0),), abs(share), 0, 0, 0.9))
+            hits.append(Hit(s.site, "warning", (s.evidence(value=share, step=0),), abs(share), 0, 0))
     pairs = [h.site for h in hits]
     places = tuple(f"{n}.weight" for p in pairs for n in p.split("→"))
     yield from together(

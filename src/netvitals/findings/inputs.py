@@ -8,7 +8,7 @@ import numpy as np
 
 from netvitals.findings.rules import Context, called, rule
 from netvitals.findings.series import Measurements
-from netvitals.findings.statistics import confidence, last_stretch
+from netvitals.findings.statistics import last_stretch
 from netvitals.runs import Evidence, Finding, Remedy
 
 LARGE = 8.0  # root mean square of the inputs: data that were normalised have 1, pixels from 0 to 255 have about 100
@@ -45,7 +45,6 @@ def not_finite(context: Context) -> Iterator[Finding]:
                 evidence=(s.evidence(value=float(s.values[broken][0]), step=first),),
                 since=first,
                 until=int(s.steps[broken][-1]),
-                confidence=0.99,
                 remedy=Remedy("drop_not_finite"),
             )
             return
@@ -82,7 +81,6 @@ def _came_in(table: Measurements) -> Iterator[Finding]:
         sites=tuple(layers),
         since=step,
         until=step,
-        confidence=0.95,
         remedy=Remedy("drop_not_finite"),
     )
 
@@ -134,7 +132,6 @@ def unnormalised(context: Context) -> Iterator[Finding]:
             evidence=(s.evidence(), mean.evidence()),
             since=stretch.since if stretch else None,
             until=stretch.until if stretch else None,
-            confidence=confidence(good, LARGE),
             remedy=Remedy("normalise_input"),
         )
         return
@@ -171,7 +168,6 @@ def constant(context: Context) -> Iterator[Finding]:
             evidence=(s.evidence(),),
             since=stretch.since if stretch else None,
             until=stretch.until if stretch else None,
-            confidence=0.95,
             remedy=Remedy("repair_data"),
         )
         return
@@ -213,7 +209,6 @@ def same_batch(context: Context) -> Iterator[Finding]:
             evidence=(s.evidence(),),
             since=stretch.since,
             until=stretch.until,
-            confidence=0.95,
             remedy=None if whole else Remedy("repair_data"),
         )
         return
@@ -252,7 +247,6 @@ def odd(context: Context) -> Iterator[Finding]:
             evidence=(s.evidence(value=float(s.values[worst]), step=int(s.steps[worst])),),
             since=int(s.steps[at[0]]),
             until=int(s.steps[at[-1]]),
-            confidence=confidence(s.values[at], ODD * usual),
             remedy=Remedy("clip_input", 5.0),
         )
         return

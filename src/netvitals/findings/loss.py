@@ -8,7 +8,7 @@ import numpy as np
 
 from netvitals.findings.rules import Context, called, percent, rule
 from netvitals.findings.series import Measurements, Series
-from netvitals.findings.statistics import confidence, line, noise, smoothed
+from netvitals.findings.statistics import line, noise, smoothed
 from netvitals.findings.updates import cost_of_guessing, typical_ratio
 from netvitals.runs import Evidence, Finding, Remedy
 
@@ -54,7 +54,6 @@ def not_finite(context: Context) -> Iterator[Finding]:
         evidence=(loss.evidence(step=first, value=float("nan")), *([origin] if origin else [])),
         since=first,
         until=int(loss.steps[-1]),
-        confidence=0.99,
         remedy=Remedy("restart_rate", 0.1),
     )
 
@@ -103,7 +102,6 @@ def plateau(context: Context) -> Iterator[Finding]:
             evidence=ground,
             since=_flat_since(loss, level),
             until=int(loss.steps[-1]),
-            confidence=0.8 if cost is not None else 0.6,
             remedy=Remedy("reinitialise", 1.0),
         )
         return
@@ -199,7 +197,6 @@ def at_chance(context: Context) -> Iterator[Finding]:
         evidence=(loss.evidence(change=True), ratio.evidence()),
         since=int(loss.steps[0]),
         until=int(loss.steps[-1]),
-        confidence=confidence(tail, GUESSING * cost),
         remedy=Remedy("repair_data"),
     )
 

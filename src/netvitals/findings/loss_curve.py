@@ -10,7 +10,7 @@ import numpy as np
 from netvitals.findings.loss import READINGS
 from netvitals.findings.rules import Context, rule
 from netvitals.findings.series import Measurements, Series
-from netvitals.findings.statistics import confidence, line, noise, smoothed
+from netvitals.findings.statistics import line, noise, smoothed
 from netvitals.runs import Finding, Remedy
 
 RISE = 1.5  # the loss ends this many times above its smoothed lowest
@@ -62,7 +62,6 @@ def spike(context: Context) -> Iterator[Finding]:
                 evidence=(replace(loss.evidence(value=float(values[top]), step=int(loss.steps[top])), before=usual),),
                 since=int(loss.steps[i]),
                 until=end if end is not None else int(loss.steps[-1]),
-                confidence=confidence(values[i : i + 3], limit),
                 remedy=Remedy("clip", 1.0),
             )
             return
@@ -121,7 +120,6 @@ def overfitting(context: Context) -> Iterator[Finding]:
             evidence=(held.evidence(change=True), loss.evidence(change=True)),
             since=int(held.steps[low]),
             until=int(held.steps[-1]),
-            confidence=min(0.99, 0.5 + rise.t / 20),
             remedy=Remedy("stop"),
         )
 
@@ -158,7 +156,6 @@ def rises(context: Context) -> Iterator[Finding]:
             evidence=(replace(loss.evidence(step=int(loss.steps[-1])), before=float(smooth[lowest])),),
             since=step,
             until=int(loss.steps[-1]),
-            confidence=confidence(loss.finite[-5:], RISE * float(smooth[lowest])),
             remedy=Remedy("rate", 0.1),
         )
 

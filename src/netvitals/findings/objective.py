@@ -65,7 +65,6 @@ def reduction(context: Context) -> Iterator[Finding]:
         evidence=(scale.evidence(value=size), rows.evidence(value=count)),
         since=int(scale.steps[at]),
         until=int(scale.steps[-1]),
-        confidence=0.99,
         remedy=Remedy("mean_loss"),
     )
 
@@ -104,7 +103,6 @@ def accumulation(context: Context) -> Iterator[Finding]:
         evidence=(passes.evidence(), scale.evidence()),
         since=int(scale.steps[at]),
         until=int(scale.steps[-1]),
-        confidence=0.99,
         remedy=Remedy("scale_accumulation", 1 / times),
     )
 

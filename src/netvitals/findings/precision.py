@@ -8,7 +8,7 @@ import numpy as np
 
 from netvitals.findings.rules import Context, Hit, called, names, percent, rule, together
 from netvitals.findings.series import Measurements, Series
-from netvitals.findings.statistics import confidence, last_stretch
+from netvitals.findings.statistics import last_stretch
 from netvitals.runs import Finding, Remedy
 
 MULTIPLES = 0.5  # share of entries that are whole multiples of the smallest; 0.02 by chance
@@ -47,9 +47,8 @@ def underflow(context: Context) -> Iterator[Finding]:
         stretch = last_stretch(zero.steps, bad)
         if stretch is not None and bad.mean() > 0.5:
             ground = (zero.evidence(), part.evidence())
-            sure = confidence(part.values[bad], MULTIPLES)
             lost = float(np.nanmean(zero.values))
-            hits.append(Hit(zero.site, "warning", ground, lost, stretch.since, stretch.until, sure))
+            hits.append(Hit(zero.site, "warning", ground, lost, stretch.since, stretch.until))
     if not hits or len(hits) + gone < max(2, TENSORS * seen):
         return
     yield from together(
@@ -87,7 +86,6 @@ def _all_lost(table: Measurements) -> Iterator[Finding]:
         sites=tuple(s.site for s in gone),
         since=int(gone[0].steps[0]),
         until=int(gone[0].steps[-1]),
-        confidence=0.95,
         remedy=Remedy("loss_scale", 65536.0),
     )
 
@@ -138,7 +136,6 @@ def overflow(context: Context) -> Iterator[Finding]:
         sites=tuple(broken),
         since=step,
         until=int(whole.steps[-1]),
-        confidence=0.95,
         remedy=Remedy("loss_scale", 1.0),
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from netvitals.findings.series import Measurements, Series
-from netvitals.findings.statistics import confidence, last_stretch
+from netvitals.findings.statistics import last_stretch
 from netvitals.runs import SEVERITIES, Evidence, Finding, Remedy, Severity
 
 NAMED = 4  # so many layers are named one by one; more are given as a range
@@ -121,7 +121,6 @@ class Hit:
     size: float = 0.0  # how bad it is, to name the worst
     since: int | None = None
     until: int | None = None
-    confidence: float | None = None
 
 
 def hit(
@@ -140,19 +139,13 @@ def hit(
 
 
 def crossed(found: Hit, curve: Series, threshold: float, above: bool = True) -> Hit:
-    """The same hit with since when, until when and how sure, from where its series is beyond a threshold."""
+    """The same hit with since when and until when, from where its series is beyond a threshold."""
     with np.errstate(invalid="ignore"):
         seen = curve.values > threshold if above else curve.values < threshold
     stretch = last_stretch(curve.steps, seen)
     if stretch is None:
         return found
-    inside = curve.values[(curve.steps >= stretch.since) & (curve.steps <= stretch.until)]
-    return replace(
-        found,
-        since=stretch.since,
-        until=stretch.until,
-        confidence=confidence(inside, threshold, above=above),
-    )
+    return replace(found, since=stretch.since, until=stretch.until)
 
 
 def together(
@@ -182,7 +175,6 @@ def together(
             vital=vital,
             since=min((h.since for h in hits if h.since is not None), default=None),
             until=max((h.until for h in hits if h.until is not None), default=None),
-            confidence=gravest.confidence,
             remedy=remedy,
         )
     ]

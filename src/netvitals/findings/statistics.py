@@ -11,9 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-ONE_READING = 0.75  # how sure one measurement alone makes anybody, however far it is beyond a threshold
-LEAST, MOST = 0.5, 0.99
-
 
 class Stretch(NamedTuple):
     """The steps over which something was seen."""
@@ -38,32 +35,6 @@ def last_stretch(steps: np.ndarray, seen: np.ndarray, gap: int = 2) -> Stretch |
     last = int(at[-1])
     share = float(np.asarray(seen, bool)[first : last + 1].mean())
     return Stretch(int(steps[first]), int(steps[last]), share, len(seen) - 1 - last <= gap)
-
-
-def confidence(values: np.ndarray, threshold: float, *, above: bool = True, log: bool = True) -> float:
-    r"""How sure these measurements make it that their level is beyond a threshold.
-
-    $\Phi_t\!\big((\bar v - c)/(s/\sqrt n)\big)$ with Student's distribution, of logarithms where all is positive; one
-    or two measurements are worth 0.75 at most.
-
-    >>> round(confidence(np.array([3.0, 2.9, 3.1, 3.0]), 1.0), 2), confidence(np.array([1.01]), 1.0) < 0.6
-    (0.99, True)
-    """
-    from scipy import stats
-
-    v = np.asarray(values, float)
-    v = v[np.isfinite(v)]
-    if not len(v):
-        return MOST
-    if log and threshold > 0 and (v > 0).all():
-        v, threshold = np.log(v), math.log(threshold)
-    distance = float(v.mean() - threshold) * (1 if above else -1)
-    if len(v) < 3:
-        return float(np.clip(LEAST + 0.5 * distance, LEAST, ONE_READING))
-    error = float(v.std(ddof=1)) / math.sqrt(len(v))
-    if error == 0:
-        return MOST if distance > 0 else LEAST
-    return float(np.clip(stats.t.cdf(distance / error, len(v) - 1), LEAST, MOST))
 
 
 class LineFit(NamedTuple):

@@ -69,7 +69,6 @@ def clipping(context: Context) -> Iterator[Finding]:
         evidence=(whole.evidence(value=level), ratio.evidence()),
         since=int(whole.steps[0]),
         until=int(whole.steps[-1]),
-        confidence=0.95,
         remedy=Remedy("clip", max(1.0, 100 * level)),
     )
 
@@ -112,7 +111,6 @@ def shrink(context: Context) -> Iterator[Finding]:
             evidence=(norm.evidence(change=True),) if norm is not None else (),
             since=0,
             until=table.steps[-1],
-            confidence=0.9,
             remedy=Remedy("decay", 0.01 / decay),
         )
         return
@@ -192,7 +190,6 @@ def edge(context: Context) -> Iterator[Finding]:
             evidence=(table.loss.evidence(change=True), *(() if sharp is None else (sharp.evidence(),))),
             since=seen[0],
             until=seen[1],
-            confidence=min(0.99, 0.5 + rose),
             remedy=Remedy("rate", 0.3),
         )
     elif sharp is not None and len(sharp.finite) >= LOOKS and float(np.median(sharp.finite[-LOOKS:])) >= 1:
@@ -205,7 +202,6 @@ def edge(context: Context) -> Iterator[Finding]:
             advice=advice,
             evidence=(sharp.evidence(change=True),),
             since=int(beyond[0]),
-            confidence=0.7,
         )
 
 

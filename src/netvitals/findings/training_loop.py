@@ -54,7 +54,6 @@ def eval_mode(context: Context) -> Iterator[Finding]:
         evidence=(worst.evidence(change=True),),
         since=since.since if since else None,
         until=since.until if since else None,
-        confidence=0.99,
         remedy=Remedy("train_mode"),
     )
 
@@ -97,7 +96,6 @@ def cut_off(context: Context) -> Iterator[Finding]:
         sites=sites,
         since=int(lost[0].steps[0]),
         until=int(lost[0].steps[-1]),
-        confidence=0.99,
         remedy=Remedy("attach", None, sites),
     )
 
@@ -133,7 +131,6 @@ def frozen(context: Context) -> Iterator[Finding]:
         sites=tuple(still),
         since=0,
         until=table.steps[-1] if table.steps else None,
-        confidence=0.9,
         remedy=Remedy("unfreeze", None, tuple(still)),
     )
 

@@ -10,7 +10,7 @@ import numpy as np
 from netvitals.findings.progress import Progress, progress
 from netvitals.findings.rules import Context, names, percent, rule
 from netvitals.findings.series import Measurements, Series
-from netvitals.findings.statistics import confidence, last_stretch, line, noise, smoothed
+from netvitals.findings.statistics import last_stretch, line, noise, smoothed
 from netvitals.runs import Evidence, Finding, Remedy
 
 EARLY = 6  # measurements at the start
@@ -166,7 +166,6 @@ def too_high(context: Context) -> Iterator[Finding]:
         return
     over = max(first / FIRST, longest / LONG if climb else 0.0, 1.0)
     factor = float(10 ** -np.clip(np.ceil(2 * np.log10(over)) / 2 + 0.5, 0.5, 1.5))
-    sure = confidence(np.array([first]), FIRST) if climb is None else 0.95
     advice = f"Lower the learning rate by {1 / factor:.0f} and begin again" + (
         ", or let it rise over some hundred steps." if first > FIRST else ", and clip the gradient norm."
     )
@@ -194,7 +193,6 @@ def too_high(context: Context) -> Iterator[Finding]:
         evidence=tuple(evidence),
         since=since,
         until=int(ratio.steps[-1]),
-        confidence=max(sure, 0.6 if first > 1.5 * FIRST else 0.5),
         remedy=remedy,
     )
 
@@ -271,7 +269,6 @@ def too_low(context: Context) -> Iterator[Finding]:
         evidence=(ratio.evidence(), loss.evidence(change=True)),
         since=int(ratio.steps[0]),
         until=int(ratio.steps[-1]),
-        confidence=confidence(good[good > 0], PATH / max(1, int(ratio.steps[-1])), above=False),
         remedy=Remedy("epsilon", 1e-8) if eps > LARGE_EPS else Remedy("rate", factor),
     )
 
@@ -349,7 +346,6 @@ def at_zero(context: Context) -> Iterator[Finding]:
         evidence=(ratio.evidence(change=True), grads.evidence(change=True)),
         since=stretch.since,
         until=stretch.until,
-        confidence=0.95,
         remedy=Remedy("constant_rate", 1.0),
     )
 

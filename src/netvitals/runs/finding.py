@@ -65,10 +65,7 @@ class Remedy:
 class Finding:
     """One thing a person should know about a run.
 
-    ``since`` and ``until`` are the first and the last step at which the measurements show it, ``confidence`` how sure
-    the
-    measurements make it (0 to 1), ``null`` what a healthy network would show instead, ``refuted_by`` what would prove
-    it wrong. What follows from it stands below it, as its ``consequences``.
+    What follows from it stands below it, as its ``consequences``.
 
     Attributes:
         severity: ``critical``, ``warning``, ``note`` or ``info``.
@@ -82,7 +79,6 @@ class Finding:
         vital: the vital sign whose panel shows it.
         since: the first step at which the measurements show it.
         until: the last step at which they do.
-        confidence: how sure the measurements make it, 0 to 1.
         null: what a healthy network would show instead.
         refuted_by: what would prove it wrong.
         remedy: what a program can do about it; None where only a person can.
@@ -104,7 +100,6 @@ class Finding:
     vital: str = ""
     since: int | None = None
     until: int | None = None
-    confidence: float | None = None
     null: str = ""
     refuted_by: str = ""
     remedy: Remedy | None = None
