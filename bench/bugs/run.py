@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from netvitals_lab.bugs import cases, run_cases, table
+from netvitals_lab.bugs.runner import PARTS
 from netvitals_lab.bugs.scores import judged
 
 
@@ -22,12 +23,13 @@ def main() -> None:
     parser.add_argument("--rows", type=Path)
     parser.add_argument("--variants", default="bug,fixed,healthy")
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--part", choices=list(PARTS), default="both")
     args = parser.parse_args()
     only = set(filter(None, args.only.split(",")))
     chosen = [case for case in cases(args.half) if not only or case.name in only]
     known = {case.name: case for case in chosen}
     outcomes = []
-    for outcome in run_cases(chosen, [int(s) for s in args.seeds.split(",")], args.variants.split(","), jobs=args.jobs):
+    for outcome in run_cases(chosen, [int(s) for s in args.seeds.split(",")], args.variants.split(","), args.jobs, args.part):
         outcomes.append(outcome)
         case = known[outcome.case]
         verdict = "error" if outcome.error else " ".join(k for k, v in judged(case, outcome).items() if v) or "quiet"

@@ -15,6 +15,11 @@ from typing import Any
 from netvitals_lab.bugs.case import Case
 
 LIMIT_S = 300  # a script that takes longer is ended
+PARTS: dict[str, dict[str, Any]] = {  # of a watch, for the ablation
+    "both": {},
+    "checks": {"vitals": ["optimizer"], "forecasts": False},
+    "vital signs": {"checks": False},
+}
 
 
 @dataclass(frozen=True)
@@ -40,8 +45,9 @@ def run_cases(
     seeds: Sequence[int] = (0,),
     variants: Sequence[str] = ("bug", "fixed", "healthy"),
     jobs: int = 2,
+    part: str = "both",
 ) -> Iterator[Outcome]:
-    """Run every variant with every seed, ``jobs`` at a time."""
+    """Run every variant with every seed, ``jobs`` at a time; ``part`` is one of :data:`PARTS`."""
     import torch
     import torch._dynamo
 
@@ -58,10 +64,10 @@ def run_cases(
         for seed in seeds
     ]
     with ThreadPoolExecutor(jobs) as pool:
-        yield from pool.map(lambda one: run_script(*one), work)
+        yield from pool.map(lambda one: run_script(*one, part), work)
 
 
-def run_script(case: Case, variant: str, seed: int) -> Outcome:
+def run_script(case: Case, variant: str, seed: int, part: str = "both") -> Outcome:
     """One script in a process of its own."""
     ours, theirs = os.pipe()
     pid = os.fork()
@@ -69,7 +75,7 @@ def run_script(case: Case, variant: str, seed: int) -> Outcome:
         os.close(ours)
         signal.alarm(LIMIT_S)
         try:
-            text = json.dumps(asdict(_outcome(case, variant, seed)), default=str)
+            text = json.dumps(asdict(_outcome(case, variant, seed, PARTS[part])), default=str)
         except BaseException:
             text = json.dumps({"error": traceback.format_exc(limit=-4)})
         with os.fdopen(theirs, "w") as pipe:
@@ -85,8 +91,9 @@ def run_script(case: Case, variant: str, seed: int) -> Outcome:
     return Outcome(**{**facts, "findings": tuple(facts["findings"])})
 
 
-def _outcome(case: Case, variant: str, seed: int) -> Outcome:
+def _outcome(case: Case, variant: str, seed: int, options: dict[str, Any]) -> Outcome:
     import contextlib
+    import functools
     import io
     import random
     import warnings
@@ -94,6 +101,10 @@ def _outcome(case: Case, variant: str, seed: int) -> Outcome:
     import numpy as np
     import torch
 
+    import netvitals
+
+    if options:
+        netvitals.watch = functools.partial(netvitals.watch, **options)
     warnings.simplefilter("ignore")
     random.seed(seed)
     np.random.seed(seed)
