@@ -29,7 +29,8 @@ def main() -> None:
     chosen = [case for case in cases(args.half) if not only or case.name in only]
     known = {case.name: case for case in chosen}
     outcomes = []
-    for outcome in run_cases(chosen, [int(s) for s in args.seeds.split(",")], args.variants.split(","), args.jobs, args.part):
+    seeds, variants = [int(s) for s in args.seeds.split(",")], args.variants.split(",")
+    for outcome in run_cases(chosen, seeds, variants, args.jobs, args.part):
         outcomes.append(outcome)
         case = known[outcome.case]
         verdict = "error" if outcome.error else " ".join(k for k, v in judged(case, outcome).items() if v) or "quiet"

@@ -37,34 +37,36 @@ def spike(context: Context) -> Iterator[Finding]:
         return
     values = loss.values
     begun = _begun(context.table, loss)
-    for i in range(BEFORE, len(values) - 3):
-        before = values[i - BEFORE : i]
-        usual, spread = float(np.median(before)), float(np.median(np.abs(before - np.median(before)))) / 0.6745
-        learned = max(0.0, begun - usual)
-        limit = max(JUMP * usual, usual + 8 * max(spread, noise(before)), usual + LOST * learned)
-        if usual > 0 and (values[i : i + 2] > limit).all():
-            back = np.flatnonzero(values[i:] <= max(1.1 * usual, usual + 2 * spread))
-            end = int(loss.steps[i + back[0]]) if len(back) else None
-            top = i + int(np.argmax(values[i : i + (back[0] if len(back) else len(values))]))
-            if end is None and i < len(values) // 2:
-                continue  # it never came back: a loss that rises
-            yield Finding(
-                "warning",
-                "",
-                f"The loss jumped at step {int(loss.steps[i])}, from {usual:.3g} to {values[top]:.3g}"
-                + (f", and was back at step {end}." if end is not None else ", and is not back yet."),
-                why="A step that is far too long, an odd batch or a broken update moves the weights to where they "
-                "never "
-                "were; a run may recover, and it loses what it did since.",
-                advice="Look at the batch and the gradient norm of that step; clip the gradient norm at a few times "
-                "its "
-                "median so that one step cannot do this.",
-                evidence=(replace(loss.evidence(value=float(values[top]), step=int(loss.steps[top])), before=usual),),
-                since=int(loss.steps[i]),
-                until=end if end is not None else int(loss.steps[-1]),
-                remedy=Remedy("clip", 1.0),
-            )
-            return
+    before = np.lib.stride_tricks.sliding_window_view(values, BEFORE)[: len(values) - BEFORE - 3]
+    usuals = np.median(before, axis=1)
+    spreads = np.median(np.abs(before - usuals[:, None]), axis=1) / 0.6745
+    limits = np.maximum(JUMP * usuals, usuals + 8 * np.maximum(spreads, noise(before)))
+    limits = np.maximum(limits, usuals + LOST * np.maximum(0.0, begun - usuals))
+    following = np.minimum(values[BEFORE:-3], values[BEFORE + 1 : -2])
+    for i in np.flatnonzero((usuals > 0) & (following > limits)) + BEFORE:
+        usual, spread = float(usuals[i - BEFORE]), float(spreads[i - BEFORE])
+        back = np.flatnonzero(values[i:] <= max(1.1 * usual, usual + 2 * spread))
+        end = int(loss.steps[i + back[0]]) if len(back) else None
+        top = i + int(np.argmax(values[i : i + (back[0] if len(back) else len(values))]))
+        if end is None and i < len(values) // 2:
+            continue  # it never came back: a loss that rises
+        yield Finding(
+            "warning",
+            "",
+            f"The loss jumped at step {int(loss.steps[i])}, from {usual:.3g} to {values[top]:.3g}"
+            + (f", and was back at step {end}." if end is not None else ", and is not back yet."),
+            why="A step that is far too long, an odd batch or a broken update moves the weights to where they "
+            "never "
+            "were; a run may recover, and it loses what it did since.",
+            advice="Look at the batch and the gradient norm of that step; clip the gradient norm at a few times "
+            "its "
+            "median so that one step cannot do this.",
+            evidence=(replace(loss.evidence(value=float(values[top]), step=int(loss.steps[top])), before=usual),),
+            since=int(loss.steps[i]),
+            until=end if end is not None else int(loss.steps[-1]),
+            remedy=Remedy("clip", 1.0),
+        )
+        return
 
 
 def _begun(table: Measurements, loss: Series) -> float:

@@ -7,7 +7,7 @@ and with which slope and standard error is what rules ask.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -69,15 +69,16 @@ def line(steps: np.ndarray, values: np.ndarray) -> LineFit:
     return LineFit(slope, stderr, slope * float(np.ptp(x)), t)
 
 
-def noise(values: np.ndarray) -> float:
-    """Spread of one measurement around its neighbours (differences carry the noise twice).
+def noise(values: np.ndarray) -> Any:
+    """Spread of one measurement around its neighbours (differences carry the noise twice), along the last dimension.
 
     >>> noise(np.array([1.0, 1.0, 1.0]))
     0.0
     """
-    if len(values) < 3:
+    if values.shape[-1] < 3:
         return 0.0
-    return float(np.median(np.abs(np.diff(values)))) / (0.6745 * math.sqrt(2))
+    spread = np.median(np.abs(np.diff(values)), axis=-1) / (0.6745 * math.sqrt(2))
+    return spread if spread.ndim else float(spread)
 
 
 def smoothed(values: np.ndarray, parts: int = 20) -> np.ndarray:
