@@ -145,7 +145,7 @@ def test_attention_that_cannot_be_read_is_refused_with_the_reason():
     torch.manual_seed(0)
     x, y = torch.randn(2, 6, 5, 8)
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)  # torch's attention reads the weights itself
-    with pytest.raises(ValueError, match="self_attn.out_proj: .* does not run as a module of its own"):
+    with pytest.raises(ValueError, match=r"self_attn.out_proj: .* does not run as a module of its own"):
         value_output(layer, "mse", (x, y))
     net = nn.Sequential(Named(), Named(heads=4))
     nn.init.zeros_(net[0].back.weight)

@@ -250,7 +250,9 @@ SLANTED = {  # two parameters; normals; orders, λ, m
 @pytest.mark.parametrize("name", SLANTED)
 def test_sheets_at_any_angle(name):
     f, normals, ks, lam, m = SLANTED[name]
-    found = recover_crossing(lambda t: f(t)[None, None], torch.zeros(2, **f64), [torch.tensor(n, **f64) for n in normals])
+    found = recover_crossing(
+        lambda t: f(t)[None, None], torch.zeros(2, **f64), [torch.tensor(n, **f64) for n in normals]
+    )
     assert found.consistent and found.ks == ks and (found.lam, found.m) == (pytest.approx(lam), m), str(found)
 
 
@@ -275,7 +277,9 @@ def test_what_changes_beside_the_sheets_is_said(power, said):
     found = recover_crossing(
         lambda t: torch.stack([t[0] * t[1], t[2] ** power])[None], torch.zeros(3, **f64), [axes[0], axes[1]]
     )
-    assert (found.lam, found.m) == (0.5, 2) and ("these sheets alone" in str(found)) == bool(said) and said in found.note
+    assert (
+        (found.lam, found.m) == (0.5, 2) and ("these sheets alone" in str(found)) == bool(said) and said in found.note
+    )
 
 
 def test_dependent_normals_are_refused():

@@ -106,6 +106,32 @@ def of_linear_chain(widths: Sequence[int], nbeta: float, gamma: float = 1.0) -> 
     return of_monomial([1] * len(others), nbeta, gamma, dimensions=others)
 
 
+def of_linear_draws(widths: Sequence[int], nbeta: float, gamma: float = 1.0, draws: int = 4_000_000) -> float:
+    r"""For linear layers of these ``widths`` at zero, at ``nbeta`` with a pull ``gamma``: the last layer is integrated
+    out, the others are drawn from the well ``draws`` times and weighted; right to about 0.3 %.
+
+    >>> found = of_linear_draws([2, 2, 5], 1e3, draws=100_000)
+    >>> bool(abs(found / of_linear_product(2, 2, 5, 1e3) - 1) < 0.02)
+    True
+    """
+    rng = np.random.default_rng(0)
+    total = weighted = 0.0
+    for _ in range(max(1, draws // 100_000)):
+        product = np.eye(widths[0])[None]
+        for before, after in itertools.pairwise(widths[:-1]):
+            product = rng.normal(size=(100_000, after, before)) / math.sqrt(gamma) @ product
+        gram = (
+            product @ product.transpose(0, 2, 1)
+            if product.shape[1] <= widths[0]
+            else product.transpose(0, 2, 1) @ product
+        )
+        scaled = nbeta / gamma * np.linalg.eigvalsh(gram).clip(0)
+        weight = np.exp(-widths[-1] / 2 * np.log1p(scaled).sum(1))
+        total += weight.sum()
+        weighted += (weight * (scaled / (1 + scaled)).sum(1)).sum() * widths[-1] / 2
+    return float(weighted / total)
+
+
 def of_linear_product(n_in: int, hidden: int, n_out: int, nbeta: float, gamma: float = 1.0) -> float:
     r"""For y = BAx from ``n_in`` over ``hidden`` to ``n_out`` at A = B = 0 and whitened x, at ``nbeta`` with a pull
     ``gamma``: B is integrated out, the squared singular values of A are Wishart's.
@@ -310,6 +336,8 @@ def catalogue() -> dict[str, Callable[[], Posterior]]:
         "two tanh units, equal": lambda: _tanh("", [1.0, 1.0], np.array([[0.5, 0.5]]), 1e3),
         "three tanh units, all dead": lambda: _tanh("", [0.0] * 3, np.zeros((1, 3)), 1e3),
         "three tanh units, one alive": lambda: _tanh("", [1.0, 0.0, 0.0], np.array([[1.0, 0.0, 0.0]]), 1e3),
+        "three tanh units, two equal": lambda: _tanh("", [1.0, 1.0, 0.0], np.array([[0.5, 0.5, 0.0]]), 1e3),
+        "three tanh units, dead, two outputs": lambda: _tanh("", [0.0] * 3, np.zeros((2, 3)), 1e3),
         "two ReLU units, one dead": lambda: _tanh("", [1.0, 0.0], np.array([[1.0, 0.0]]), 1e3, relu=True),
         "regular": lambda: regular(1.0),
         "regular, curvatures 1 to 10000": lambda: regular(100.0),
@@ -326,6 +354,11 @@ def catalogue() -> dict[str, Callable[[], Posterior]]:
     for chain in ((2, 1, 2, 2), (1, 2, 1, 2), (3, 2, 1, 2), (2, 1, 1, 2)):
         name = f"linear {'-'.join(map(str, chain))}, rank 0"
         made[name] = lambda chain=chain: _linear(chain, 0, 1e3, of_linear_chain(chain, 1e3))
+    for chain in ((2, 2, 2, 2), (3, 2, 2, 1), (2, 2, 3, 2)):
+        name = f"linear {'-'.join(map(str, chain))}, rank 0"
+        made[name] = lambda chain=chain: replace(
+            _linear(chain, 0, 1e3, of_linear_draws(chain, 1e3)), source="weighted draws"
+        )
     for sizes in ((1, 2, 1), (1, 2, 3), (2, 1, 3)):
         made[f"linear {sizes[0]}-{sizes[1]}-{sizes[2]}, rank 1"] = partial(rank_one, *sizes)
     return {name: partial(_named, name, make) for name, make in made.items()}

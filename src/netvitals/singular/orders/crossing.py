@@ -42,8 +42,9 @@ class Crossing(Result):
         if self.lam is None:
             seen = ", ".join(f"{e:.2f}" for e in self.estimates)
             return f"λ not determined, because {self.note} (anchored rays {seen}; generic ray {self.generic:.2f})"
-        return f"crossing of orders {self.ks}: λ = {self.lam:.4g}, m = {self.m}; generic ray {self.generic:.4f} agrees" + (
-            f"; {self.note}" if self.note else ""
+        return (
+            f"crossing of orders {self.ks}: λ = {self.lam:.4g}, m = {self.m}; generic ray {self.generic:.4f} agrees"
+            + (f"; {self.note}" if self.note else "")
         )
 
 
