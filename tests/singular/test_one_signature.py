@@ -62,13 +62,13 @@ def attended(model, loss_fn, batch):
 
 
 def along_a_candidate(model, loss_fn, batch):
-    kept = singular.readout(model, loss_fn, batch, units=1, only="head").candidates[-1]
+    kept = singular.readout(model, loss_fn, batch, units=1, only="head", chains=0).candidates[-1]
     return singular.spectrum_along(model, loss_fn, batch, candidate=kept, examples=4)
 
 
 WITH_LOSS = {
     "kfac": singular.kfac,
-    "readout": lambda *a: singular.readout(*a, units=1),
+    "readout": lambda *a: singular.readout(*a, units=1, chains=0),
     "measure": singular.measure,
     "spectrum_along": along_a_candidate,
     "value_output": attended,

@@ -1,10 +1,10 @@
 r"""Normal crossings $K = c \prod_i u_i^{2k_i}$: the orders from r + 1 rays (dead-directions Theorem 89).
 
-With $u_i = n_i \cdot (\theta - \theta_0)$ the ways are those of the dual basis $d_i$, along which only $u_i$ changes. The
-ray along $\sum_i d_i$ has Fisher slope $2(\sum k_i - 1)$; the ray along $d_i$, started at distance ε from every other
-sheet, has $2(k_i - 1)$, and its coefficient scales as $\prod_{j \ne i} \varepsilon_j^{2 k_j}$. The first ray checks the
-others. Off all normals a model that has no other directions does not change, or, where sheets are curved, at order
-$2 \sum k_i$ only.
+With $u_i = n_i \cdot (\theta - \theta_0)$ the ways are those of the dual basis $d_i$, along which only $u_i$ changes.
+The ray along $\sum_i d_i$ has Fisher slope $2(\sum k_i - 1)$; the ray along $d_i$, started at distance ε from every
+other sheet, has $2(k_i - 1)$, and its coefficient scales as $\prod_{j \ne i} \varepsilon_j^{2 k_j}$. The first ray
+checks the others. Off all normals a model that has no other directions does not change, or, where sheets are curved, at
+order $2 \sum k_i$ only.
 """
 
 from __future__ import annotations

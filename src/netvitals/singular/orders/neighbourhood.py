@@ -116,9 +116,7 @@ def local_coefficient(
     found = sheets_of(form, guess)  # type: ignore[arg-type]
     if found is None and defined_below(form) > 1e-4:
         if f and follow.grows(rank, scale, float(form.norm(dim=2).max())):
-            why = (
-                f"the rank, {rank} here, grows along the {f} directions flat at second order: no smooth fibre"
-            )
+            why = f"the rank, {rank} here, grows along {f} that are flat at second order: no smooth fibre"
             return _open(count, rank=rank, singular=s, why=why)
         nu_ = rank / 2 + s * nu(2) if terms_apart(form) else None
         return _found(count, rank, f, s, lam=rank / 2 + s / 4, nu_=nu_, order=2)
@@ -180,7 +178,7 @@ def _inside(kernel: Tensor, side: Tensor) -> Tensor:
 def _split(t: Tensor, scale: float) -> tuple[Tensor, Tensor]:
     """Coordinates of the kernel that the second derivative does not see, and the others."""
     n = t.shape[0]
-    u, values, _ = torch.linalg.svd(t.reshape(n, -1), full_matrices=True)
+    u, values, _ = torch.linalg.svd(t.reshape(n, -1), full_matrices=t.shape[2] == 0)
     seen = 0
     if len(values) and float(values[0]) > 1e-9 * max(scale, 1e-6):
         seen = int((values > _FLAT * values[0]).sum())
