@@ -212,7 +212,7 @@ def _scan(task: Task, loss: str, group: _Group, ts: Sequence[float]) -> ValueOut
             with torch.no_grad():
                 projection.copy_(kept)
                 for side, left in zip(group.columns, lefts):
-                    projection += side.written(kept, torch.outer(vh[-1], left) * (t * s[0] - s[-1]))
+                    projection.add_(side.written(kept, torch.outer(vh[-1], left) * (t * s[0] - s[-1])))
             dv, do = _gradients(task, loss, (group.value, group.output))
             along = dv.index_select(-1, group.rows.to(dv.device)) @ vh[-1]
             moments.append((float(along.square().mean()), float((do @ lefts.T).square().mean())))

@@ -309,8 +309,8 @@ def _disagree(limit: LocalCoefficient, sampled: LLC, n: int) -> str:
     how = "" if limit.singular else ", as at a regular point"
     doubt = "" if sampled.ok else " and in doubt"
     return (
-        f"its limit is {limit.lam:g}{how}, and for n = {n:,} samples it is {sampled.mean:.4g} ± {sampled.stderr:.2g} by "
-        f"sampling{doubt}: the limit is not reached"
+        f"its limit is {limit.lam:g}{how}, and for n = {n:,} samples it is {sampled.mean:.4g} ± {sampled.stderr:.2g} "
+        f"by sampling{doubt}: the limit is not reached"
     )
 
 

@@ -116,7 +116,7 @@ def local_coefficient(
     found = sheets_of(form, guess)  # type: ignore[arg-type]
     if found is None and defined_below(form) > 1e-4:
         if f and follow.grows(rank, scale, float(form.norm(dim=2).max())):
-            why = f"the rank, {rank} here, grows along {f} that are flat at second order: no smooth fibre"
+            why = f"the rank, {rank} here, grows along {f} flat at second order: no smooth fibre"
             return _open(count, rank=rank, singular=s, why=why)
         nu_ = rank / 2 + s * nu(2) if terms_apart(form) else None
         return _found(count, rank, f, s, lam=rank / 2 + s / 4, nu_=nu_, order=2)
@@ -153,7 +153,7 @@ class _Fibre:
         return all(point is not None for point in self.points(reach))
 
     def grows(self, rank: int, scale: float, bend: float) -> bool:
-        """Whether J has a larger rank at generic points of the fibre: ``scale`` of J, ``bend`` of the second derivative.
+        """Whether J has a larger rank at generic points of the fibre; its size is ``scale``, that of g″ ``bend``.
 
         A point that is solved up to g leaves singular values of about √(bend · g) in the directions of second order.
         """
