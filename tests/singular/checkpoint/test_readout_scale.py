@@ -65,7 +65,7 @@ def test_more_samples_tell_a_checkpoint_from_the_singular_point_beside_it():
     # n K of taking the unit out: ½ n Σ (c tanh(a x))²
     a, c = net[0].weight[2].double(), net[2].weight[:, 2].double()
     exact = 10**6 * 0.5 * (torch.tanh(x.double() @ a).square().mean() * c.square().sum())
-    assert hit.nats == pytest.approx(float(exact), rel=1e-6)
+    assert hit.nats == pytest.approx(exact.item(), rel=1e-6)
 
 
 def test_without_chains_there_is_a_limit_and_no_coefficient():

@@ -72,6 +72,24 @@ def test_a_regular_model_counts_half_its_parameters():
     assert llc.stderr == pytest.approx(math.sqrt(6 / llc.health.effective_of_loss), rel=0.35)
 
 
+def test_errors_over_standard_errors_have_variance_one():
+    """A few short runs of exact targets; ``bench/models/learning_coefficient.py errors`` has hundreds of long ones."""
+    z = []
+    for name, seeds in (("regular", 10), ("tanh unit with bias, dead", 6), ("linear 2-1-2-2, rank 0", 6)):
+        p = catalogue()[name]()
+        for seed in range(seeds):
+            options = (
+                {"draws": 80, "chains": 6, "rungs": 1, "leapfrog": 4}
+                if name == "regular"
+                else {"draws": 40, "rungs": 6}
+            )
+            llc = learning_coefficient(
+                p.model, half_square, p.batch, nbeta=p.nbeta, localization=p.gamma, seed=seed, **options
+            )
+            z.append((llc.mean - p.exact) / llc.stderr)
+    assert 0.65 < np.sqrt(np.mean(np.square(z))) < 1.4, z
+
+
 def test_the_temperature_is_that_of_n_over_the_natural_logarithm():
     x = torch.randn(300, 2, **f64)
     model = nn.Linear(2, 1, bias=False).double()
