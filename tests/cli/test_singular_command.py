@@ -64,7 +64,10 @@ def test_nu_of_an_order(call):
 def test_readout_of_a_factory(call):
     code, out, _ = call("readout", "dead_factory:make", "--json")
     found = json.loads(out)
-    assert code == 0 and found["lambda"] == 19.5 and found["m"] == 1
+    assert code == 0 and found["limit"] == 19.5 and found["n"] == 10_000
+    assert (
+        found["lambda"] is None and found["sampled"] < 17 and "by sampling" in found["why"]
+    )  # units as they are drawn
     assert [c["name"] for c in found["candidates"] if c["verdict"] == "singular"] == ["0 → 2, unit 2"]
     code, out, _ = call("readout", "dead_factory:make", "--loss", "mse", "--units", "1")
     assert code == 0 and "1 singular" in out and "condition expected Fisher: holds" in out
