@@ -79,14 +79,9 @@ def overs(name, seeds, **options):
     return [(r.mean - p.exact) / r.stderr for r in runs]
 
 
-def test_errors_over_standard_errors_have_variance_one():
-    """A few short runs; ``bench/models/learning_coefficient.py errors`` has hundreds of long ones on 25 targets."""
-    z = overs("regular", 8, chains=8, draws=50, rungs=1, leapfrog=2)
-    assert 0.5 < np.sqrt(np.mean(np.square(z))) < 1.6, z
-
-
 @pytest.mark.slow
-def test_errors_over_standard_errors_have_variance_one_on_three_units_and_three_layers():
+def test_errors_over_standard_errors_have_variance_one():
+    """``bench/models/learning_coefficient.py errors`` has more of them on 25 targets; series in test_chain_health.py."""
     names = ("three tanh units, all dead", "linear 2-1-2-2, rank 0", "linear 2-2-2-2, rank 0")
     z = [v for name in names for v in overs(name, 8)]
     assert 0.65 < np.sqrt(np.mean(np.square(z))) < 1.4, z
