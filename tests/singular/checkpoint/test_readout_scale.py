@@ -37,7 +37,7 @@ def fitted():
 
 def test_a_fitted_network_is_no_regular_point_at_ten_thousand_samples():
     net, x = fitted()
-    found = readout(net, "mse", x, units=1)
+    found = readout(net, "mse", x, units=1, chains=2)
     assert (found.limit.lam, found.limit.singular) == (8.5, 0)
     assert found.whole.lam is None and found.triple is None and found.sampled.mean < 5.5, str(found)
     assert "its limit is 8.5, as at a regular point, and for n = 10,000" in str(found)

@@ -81,7 +81,7 @@ def overs(name, seeds, **options):
 
 @pytest.mark.slow
 def test_errors_over_standard_errors_have_variance_one():
-    """``bench/models/learning_coefficient.py errors`` has more of them on 25 targets; series in test_chain_health.py."""
+    """``bench/models/learning_coefficient.py errors`` has 25 targets; test_chain_health.py has series."""
     names = ("three tanh units, all dead", "linear 2-1-2-2, rank 0", "linear 2-2-2-2, rank 0")
     z = [v for name in names for v in overs(name, 8)]
     assert 0.65 < np.sqrt(np.mean(np.square(z))) < 1.4, z
