@@ -21,7 +21,7 @@ def fitted():
     """tanh 2-4-1 fitted to one unit: 17 parameters, most of which hardly matter."""
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 1)).double()
-    x = torch.randn(60, 2).double()
+    x = torch.randn(24, 2).double()
     y = torch.tanh(x[:, :1] - 0.5 * x[:, 1:])
     optimizer = torch.optim.LBFGS(net.parameters(), max_iter=40)
 

@@ -40,6 +40,14 @@ def test_known_points(name):
         assert found.nu == pytest.approx(fluctuation, abs=1e-9)
 
 
+@pytest.mark.parametrize("factor", [1e-13, 1e13])
+@pytest.mark.parametrize("name", RESOLVED)
+def test_the_unit_of_the_outputs_does_not_matter(name, factor):
+    outputs, parameters, lam, m, _ = RESOLVED[name]
+    found = local_coefficient(lambda th: factor * outputs(th), torch.zeros(parameters, dtype=f64))
+    assert (found.lam, found.m) == (pytest.approx(lam, abs=1e-12), m), str(found)
+
+
 OPEN = {
     "two dead tanh units": (lambda th: th[2] * torch.tanh(th[0] * X[:, :1]) + th[3] * torch.tanh(th[1] * X[:, :1]), 4),
     "a²b³": (lambda th: one(th[0] ** 2 * th[1] ** 3), 2),
