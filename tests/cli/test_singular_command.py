@@ -62,16 +62,18 @@ def test_nu_of_an_order(call):
 
 
 def test_readout_of_a_factory(call):
-    code, out, _ = call("readout", "dead_factory:make", "--json")
+    code, out, _ = call("readout", "dead_factory:make", "--chains", "0", "--json")
     found = json.loads(out)
-    assert code == 0 and found["lambda"] == 19.5 and found["m"] == 1
+    assert code == 0 and found["limit"] == 19.5 and found["n"] == 10_000
+    assert found["lambda"] is None and found["sampled"] is None and "no chains" in found["why"]
     assert [c["name"] for c in found["candidates"] if c["verdict"] == "singular"] == ["0 → 2, unit 2"]
-    code, out, _ = call("readout", "dead_factory:make", "--loss", "mse", "--units", "1")
-    assert code == 0 and "1 singular" in out and "condition expected Fisher: holds" in out
+    code, out, _ = call("readout", "dead_factory:make", "--loss", "mse", "--units", "1", "--chains", "1", "--n", "500")
+    assert code == 0 and "(for n = 500 samples)" in out and "by sampling: λ = " in out
+    assert "1 singular" in out and "condition expected Fisher: holds" in out
 
 
 def test_readout_writes_a_page_with_pictures(call, tmp_path):
-    code, out, err = call("readout", "dead_factory:make", "--units", "1", "--html", "page.html")
+    code, out, err = call("readout", "dead_factory:make", "--units", "1", "--chains", "0", "--html", "page.html")
     text = (tmp_path / "page.html").read_text()
     assert code == 0 and "page.html" in err and "1 singular" in out
     assert text.count('<svg class="plot"') == 2 and "transversal" in text and "order 2" in text

@@ -16,7 +16,11 @@ KEYWORDS = ("mode", "only", "seed", "progress")
 
 
 class Net(nn.Module):
-    """A residual stream with attention, a norm and a hidden layer; answers as a tensor, or as an output with logits."""
+    """A residual stream with a norm and a hidden layer; answers as a tensor, or as an output with logits. Where it
+    ``attends`` examples read each other.
+    """
+
+    attends = False
 
     def __init__(self, named: bool = False):
         super().__init__()
@@ -27,7 +31,8 @@ class Net(nn.Module):
 
     def forward(self, x):
         stream = self.into(x)
-        stream = stream + self.out(self.v(self.norm(stream)))
+        v = self.v(self.norm(stream))
+        stream = stream + self.out((v @ v.T).softmax(-1) @ v if self.attends else v)
         logits = self.head(torch.tanh(self.hidden(stream)))
         return {"logits": logits, "hidden": stream} if self.named else logits
 
@@ -51,17 +56,22 @@ def spectra(model, loss_fn, batch):
     return singular.spectra_history(model, loss_fn, batch, checkpoints={0: model.state_dict()}, keep=2)
 
 
+def attended(model, loss_fn, batch):
+    model.attends = True
+    return singular.value_output(model, loss_fn, batch)
+
+
 def along_a_candidate(model, loss_fn, batch):
-    kept = singular.readout(model, loss_fn, batch, units=1, only="head").candidates[-1]
+    kept = singular.readout(model, loss_fn, batch, units=1, only="head", chains=0).candidates[-1]
     return singular.spectrum_along(model, loss_fn, batch, candidate=kept, examples=4)
 
 
 WITH_LOSS = {
     "kfac": singular.kfac,
-    "readout": lambda *a: singular.readout(*a, units=1),
+    "readout": lambda *a: singular.readout(*a, units=1, chains=0),
     "measure": singular.measure,
     "spectrum_along": along_a_candidate,
-    "value_output": singular.value_output,
+    "value_output": attended,
     "learning_coefficient": lambda *a: singular.learning_coefficient(*a, chains=1, draws=3),
     "coefficient_history": history,
     "coefficient_by_part": lambda *a: singular.coefficient_by_part(*a, parts={"head": "head.*"}, chains=1, draws=3),

@@ -91,7 +91,7 @@ def test_orders_follow_a_unit_that_dies():
 
     seen = train(model, x, y, [Orders(model, "mse", (x, y), min_steps=1, units=1)], steps=5, lr=0.0, change=change)
     assert values(seen, "order") == [1, 1, 2, 2, 2]
-    assert values(seen, "lambda")[-1] == 14 + 1.5  # four live units of 7 weights, and the crossing of the dead one
+    assert values(seen, "limit")[-1] == 14 + 1.5  # four live units of 7 weights, and the crossing of the dead one
     found = [f for f in seen.findings() if f.rule == "order change"]
     assert len(found) == 1 and "from 1 to 2" in found[0].what and "step 2" in found[0].what
 

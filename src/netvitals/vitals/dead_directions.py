@@ -152,7 +152,8 @@ class KFACFloor(Vital):
 
 class Orders(Vital):
     """The readout of the model at checkpoints: ``order`` (the largest found, 1 where nothing is singular), ``singular``
-    directions, ``lambda`` (NaN where not determined) and ``distance`` to the nearest, at site ``"model"``.
+    directions, ``limit`` (λ for ever more samples, NaN where not determined) and ``distance`` to the nearest, at site
+    ``"model"``.
 
     Args:
         model: left out, the watch gives its own.
@@ -167,7 +168,7 @@ class Orders(Vital):
     >>> seen = netvitals.checkup(net, nn.MSELoss(), (torch.randn(64, 2), torch.randn(64, 1)),
     ...                          vitals=["orders"], curvature=False)
     >>> sorted(r.metric for r in seen.measurements if r.vital == "orders")
-    ['distance', 'lambda', 'order', 'singular']
+    ['distance', 'limit', 'order', 'singular']
     """
 
     name = "orders"
@@ -176,7 +177,7 @@ class Orders(Vital):
     metrics: ClassVar = {
         "order": Metric("largest order found"),
         "singular": Metric("singular directions found", "directions"),
-        "lambda": Metric("learning coefficient of the model, where it is determined"),
+        "limit": Metric("learning coefficient in the limit of many samples, where it is determined"),
         "distance": Metric("way to the nearest", "weight"),
     }
     headline = ("order",)
@@ -219,10 +220,10 @@ class Orders(Vital):
             raise ValueError(
                 f"these orders have no model yet: give them to watch, or model, loss_fn and batch {hint('needs-probe')}"
             )
-        found = readout(self.model, self.loss_fn, self.batch, units=self.units)
+        found = readout(self.model, self.loss_fn, self.batch, units=self.units, chains=0)
         singular = found.of("singular")
         order = max((c.scan.order or 1 for c in singular), default=1)
         nearest = min((distance(c) for c in singular), default=math.nan)
-        lam = found.triple.lam if found.triple is not None else math.nan
+        lam = found.limit.lam if found.limit.lam is not None else math.nan
         values = torch.tensor([order, len(singular), lam, nearest], dtype=torch.float64)
         recorder.write("model", tuple(self.metrics), values)

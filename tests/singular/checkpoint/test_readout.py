@@ -26,21 +26,21 @@ def planted(distance=1e-3, activation=nn.Tanh):
 @pytest.mark.parametrize("loss", ["mse", "ce"])
 def test_a_planted_dead_unit_is_found_with_order_two(loss):
     model = planted()
-    found = readout(model, loss, (torch.randn(200, 5), None), units=2)
+    found = readout(model, loss, (torch.randn(200, 5), None), units=2, chains=0)
     (hit,) = found.of("singular")
     assert hit.kind == "joint mode" and hit.name.endswith("unit 5")
     assert hit.scan.order == 2 and hit.scan.estimate == pytest.approx(2, abs=0.1)
     outputs = 3 if loss == "mse" else 2  # cross-entropy does not see a shift of all logits
     assert (hit.own.lam, hit.own.m, hit.own.sheets) == (outputs / 2, 1, (5, outputs))
-    assert (found.triple.lam, found.triple.m) == (5 * (5 + outputs) / 2 + outputs / 2, 1)  # five live units besides
-    assert math.isnan(found.triple.nu) and "ν not determined" in str(found)
+    assert (found.limit.lam, found.limit.m) == (5 * (5 + outputs) / 2 + outputs / 2, 1)  # five live units besides
+    assert found.limit.nu is None and found.triple is None and "no chains" in str(found)
     assert distance(hit) == pytest.approx(1e-3 * math.sqrt(2) * 1.17, rel=0.5)
     assert "next to the checkpoint" in str(found)
 
 
 @pytest.mark.parametrize("loss", ["mse", "ce"])
 def test_a_unit_that_is_quite_dead_is_found_too(loss):
-    found = readout(planted(0.0), loss, (torch.randn(200, 5), None), units=1)
+    found = readout(planted(0.0), loss, (torch.randn(200, 5), None), units=1, chains=0)
     (hit,) = found.of("singular")
     assert hit.scan.order == 2 and hit.kind == "joint mode"
 
@@ -48,7 +48,7 @@ def test_a_unit_that_is_quite_dead_is_found_too(loss):
 def test_the_spectrum_of_a_dead_unit_falls_even_with_fewer_samples_than_weights():
     """Along the whole layers the constant eigenvalues would fill the rank and hide those of the unit."""
     model, x = planted(0.0), torch.randn(8, 5)
-    (hit,) = readout(model, "mse", (x, None), units=1).of("singular")
+    (hit,) = readout(model, "mse", (x, None), units=1, chains=0).of("singular")
     found = spectrum_along(model, "mse", (x, None), candidate=hit)
     assert found.count("constant") == 0 and len(found.directions) == 5 + 3
     assert [round(d.exponent) for d in found.of("transversal")].count(2) >= 3
@@ -64,10 +64,10 @@ def test_more_parameters_than_scores_are_said():
 def test_a_random_network_has_no_singular_direction_and_says_so():
     torch.manual_seed(1)
     model = nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 3))
-    found = readout(model, nn.CrossEntropyLoss(), (torch.randn(100, 5), None), units=1)
+    found = readout(model, nn.CrossEntropyLoss(), (torch.randn(100, 5), None), units=1, chains=0)
     assert f"none among the {len(found.candidates)} directions tried" in str(found)
     # a regular point: 57 weights, of which 7 only shift all logits
-    assert (found.triple.lam, found.triple.m, found.triple.nu, found.whole.fibre) == (25.0, 1, 25.0, 7)
+    assert (found.limit.lam, found.limit.m, found.limit.nu, found.limit.fibre) == (25.0, 1, 25.0, 7)
     assert found.of("regular") and not found.of("unclear") and "of its largest on the way out" in str(found)
     assert found.conditions["expected Fisher"] == "holds: categorical, expected Fisher"
     assert found.conditions["equivariant optimiser"].startswith("not checked")
@@ -100,7 +100,7 @@ class Tied(nn.Module):
 
 def test_a_language_model_with_tied_weights_is_read():
     torch.manual_seed(3)
-    found = readout(Tied(), "ce", (torch.randint(0, 70, (2, 12)), None), units=2)
+    found = readout(Tied(), "ce", (torch.randint(0, 70, (2, 12)), None), units=2, chains=0)
     kinds = {c.name: (c.kind, c.verdict) for c in found.candidates}
     assert kinds["norm read by up"] == ("norm kernel", "gauge") and kinds["head"][0] == "K-FAC bottom"
     assert sum(k == "joint mode" for k, _ in kinds.values()) == 2 and found.triple is None and found.whole.why
@@ -121,11 +121,11 @@ def test_a_dead_channel_between_convolutions_is_found_and_silent_units_are_passe
     with torch.no_grad():
         net[0].weight[2], net[2].weight[:, 2] = 0, 0
         net[4].bias[1] = -1e3
-    found = readout(net, "mse", (torch.randn(60, 1, 8, 8), None), units=1)
+    found = readout(net, "mse", (torch.randn(60, 1, 8, 8), None), units=1, chains=0)
     (hit,) = found.of("singular")
     assert (hit.name, hit.scan.order) == ("0 → 2, unit 2", 2) and "order 2" in str(hit)
     assert (hit.own.lam, hit.own.m, hit.own.sheets) == (4.5, 1, (9, 27))
-    every = readout(net, "mse", (torch.randn(60, 1, 8, 8), None), units=5)
+    every = readout(net, "mse", (torch.randn(60, 1, 8, 8), None), units=5, chains=0)
     tried = [c.name for c in every.candidates if c.kind == "joint mode" and c.name.startswith("4 → 6")]
     assert sorted(tried) == [f"4 → 6, unit {u}" for u in (0, 2, 3, 4)]  # the silent one is passed over, and said
     assert "shut on the whole batch" in every.skipped["4 → 6, unit 1"] and "not measured: " in str(every)
@@ -136,7 +136,7 @@ def test_the_model_is_left_as_it_was():
     model = planted().half()
     x = torch.randn(20, 5)
     before, rng = copy.deepcopy(model.state_dict()), torch.get_rng_state()
-    found = readout(model, "mse", (x, None), units=1)
+    found = readout(model, "mse", (x, None), units=1, chains=0)
     assert all(torch.equal(before[k], v) for k, v in model.state_dict().items())
     assert torch.equal(rng, torch.get_rng_state()) and not any(m._forward_hooks for m in model.modules())
     assert any("promoted" in n for n in found.notes)

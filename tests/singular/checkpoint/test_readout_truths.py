@@ -11,7 +11,12 @@ from netvitals.singular import readout, rlct_reduced_rank
 
 
 def answers(found):
-    return found.triple.lam, found.triple.m
+    return found.limit.lam, found.limit.m
+
+
+def limits(*args, **options):
+    """A readout of the limits for many samples: nothing is sampled."""
+    return readout(*args, **options, chains=0)
 
 
 class Product(nn.Module):
@@ -55,7 +60,7 @@ def test_reduced_rank_in_a_rotated_hidden_basis(sizes):
     with torch.no_grad():
         net[0].weight.copy_(turn @ a)
         net[1].weight.copy_(b @ turn.T)
-    found = readout(net, "mse", torch.randn(80, n_in))
+    found = limits(net, "mse", torch.randn(80, n_in))
     assert any(c.kind == "hidden direction" for c in found.of("singular")), str(found)
     if hidden - rank == 1:
         assert answers(found) == rlct_reduced_rank(*sizes), str(found)
@@ -69,7 +74,7 @@ def test_two_identical_tanh_units_are_one_of_order_two(sign):
     net = nn.Sequential(nn.Linear(3, 4, bias=False), nn.Tanh(), nn.Linear(4, 1, bias=False))
     with torch.no_grad():
         net[0].weight[2] = sign * net[0].weight[0]
-    found = readout(net, "mse", torch.randn(100, 3))
+    found = limits(net, "mse", torch.randn(100, 3))
     merge = next(c for c in found.of("singular") if c.kind == "merge")
     assert "units 0 and 2" in merge.name and merge.scan.order == 2
     assert answers(found) == (12 / 2 + 3 / 4, 1), str(
@@ -99,7 +104,7 @@ def test_a_dead_value_channel_in_a_fused_projection():
     net = Attention()
     with torch.no_grad():
         net.qkv.weight[16 + 5], net.qkv.bias[16 + 5], net.out.weight[:, 5] = 0, 0, 0
-    found = readout(net, "ce", torch.randn(40, 6, 8))
+    found = limits(net, "ce", torch.randn(40, 6, 8))
     (hit,) = found.of("singular")
     assert "values → output, head 1" in hit.name and hit.scan.order == 2
     # 7 varying inputs and a constant, 4 channels of which 3 live, 4 logits that cross-entropy sees
@@ -115,7 +120,7 @@ def test_a_dead_channel_of_values_that_two_heads_share():
     net = Attention(heads=4, kv=2, bias=False)  # a constant would pass all heads alike
     with torch.no_grad():  # channel 1 of the second pair of heads: value row 3, read at columns 5 and 7
         net.qkv.weight[12 + 3], net.out.weight[:, [5, 7]] = 0, 0
-    found = readout(net, "ce", torch.randn(40, 6, 8), units=2, only=["qkv", "out"])
+    found = limits(net, "ce", torch.randn(40, 6, 8), units=2, only=["qkv", "out"])
     (hit,) = found.of("singular")
     assert "values → output, heads 2 to 3" in hit.name and hit.scan.order == 2
     # 7 varying inputs, 2 channels of which 1 lives, 4 logits through each of two heads
@@ -135,7 +140,7 @@ def test_a_dead_unit_of_a_gated_expert_that_shares_its_tensor():
             p.mul_(20)
         experts.gate_up_proj[1, 6 + 4], experts.down_proj[1, :, 4] = 0, 0
     chosen = net.config._experts_implementation
-    found = readout(net, "ce", {"input_ids": torch.randint(0, 11, (16, 6))}, units=1, only="*experts")
+    found = limits(net, "ce", {"input_ids": torch.randint(0, 11, (16, 6))}, units=1, only="*experts")
     (hit,) = [c for c in found.of("singular") if "joint" in c.kind]
     assert hit.name.endswith("gate_up_proj[1, 6:12] → model.layers.0.mlp.experts.down_proj[1], unit 4"), hit.name
     assert hit.scan.order == 2 and (hit.own.lam, hit.own.m) == (4.0, 2), str(hit)  # two sheets of codimension 8
@@ -157,15 +162,15 @@ class Wordy(nn.Module):
 def test_dicts_go_in_and_come_out_and_a_loader_is_taken():
     torch.manual_seed(0)
     batch = {"features": torch.randn(40, 3), "labels": torch.randint(0, 2, (40,))}
-    found = readout(Wordy(), "ce", batch)
-    assert found.candidates and str(readout(Wordy(), "ce", [batch, batch]).whole.parameters) == "26"
+    found = limits(Wordy(), "ce", batch)
+    assert found.candidates and str(limits(Wordy(), "ce", [batch, batch]).limit.parameters) == "26"
 
     class Odd(Wordy):
         def forward(self, batch):
             return {"hidden": torch.zeros(40, 1), "values": super().forward(batch)["output"]}
 
     with pytest.raises(ValueError, match=r"2 tensors \(hidden, values\)"):
-        readout(Odd(), "ce", batch)
+        limits(Odd(), "ce", batch)
 
 
 def test_silent_units_are_passed_over_and_the_list_is_full():
@@ -174,13 +179,13 @@ def test_silent_units_are_passed_over_and_the_list_is_full():
     with torch.no_grad():
         net[0].bias[:6] = -100.0
         net[0].weight[8], net[0].bias[8], net[2].weight[:, 8] = 0, 0, 0
-    found = readout(net, "mse", torch.randn(60, 3), units=4)
+    found = limits(net, "mse", torch.randn(60, 3), units=4)
     modes = [c for c in found.candidates if c.kind == "joint mode"]
     assert len(modes) == 4 and modes[0].name == "0 → 2, unit 8" and modes[0].verdict == "singular"
     assert all(int(c.name.split()[-1]) >= 6 for c in modes)  # the first six are shut
     assert "6 shut on the whole batch" in next(iter(found.skipped.values()))
     (own,) = [c.own for c in modes if c.own is not None]
-    assert (own.lam, own.m) == (1.0, 1)  # three weights and a bias against two outputs
+    assert (own.lam, own.m) == (0.0, 1) and "open cone" in str(own)  # its bias can shut it on every sample
 
 
 def test_a_straight_way_along_a_curved_gauge_orbit_is_no_singular_direction():
@@ -224,7 +229,7 @@ class Experts(nn.Module):
 
 @pytest.mark.parametrize("held", ["modules", "bmm", "einsum"])
 def test_a_dead_unit_of_one_expert_is_found(held):
-    found = readout(Experts(held), "mse", torch.randn(64, 6))
+    found = limits(Experts(held), "mse", torch.randn(64, 6))
     (hit,) = found.of("singular")
     name = "experts.1.0 → experts.1.2, unit 2" if held == "modules" else "up[1] → down[1], unit 2"
     assert hit.name == name and (hit.own.lam, hit.own.m) == (2.0, 1), str(found)  # sheets of codimension 6 and 4

@@ -109,8 +109,54 @@ def test_something_between_values_and_output_is_noticed():
     assert plain.passes and not normed.passes
 
 
+class Named(nn.Module):
+    """Attention whose attributes have names of their own; ``shared`` heads read the same keys and values."""
+
+    def __init__(self, heads=2, shared=1, fused=True):
+        super().__init__()
+        self.n_head, self.shared, self.fused = heads, shared, fused
+        self.sizes = [8, 8 // shared, 8 // shared]
+        self.mixer, self.back = nn.Linear(8, sum(self.sizes)), nn.Linear(8, 8)
+
+    def forward(self, x):
+        parts = self.mixer(x).split(self.sizes, -1)
+        q, k, v = (t.unflatten(-1, (-1, 8 // self.n_head)).transpose(1, 2) for t in parts)
+        k, v = (t.repeat_interleave(self.shared, 1) for t in (k, v))
+        if self.fused:
+            y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        else:
+            y = (q @ k.mT / 2).softmax(-1) @ v
+        return self.back(y.transpose(1, 2).flatten(2))
+
+
+@pytest.mark.parametrize(
+    ("options", "readings"),
+    [({"heads": 2}, 2), ({"heads": 4, "fused": False}, 4), ({"heads": 1}, 1), ({"heads": 4, "shared": 2}, 2)],
+)
+def test_heads_come_from_the_anatomy_whatever_the_attributes_are_called(options, readings):
+    torch.manual_seed(0)
+    x, y = torch.randn(2, 6, 5, 8)
+    found = value_output(Named(**options), "mse", (x, y))
+    assert [a.head for a in found] == list(range(readings)) and not found.skipped
+    assert all(a.difference == pytest.approx(2, abs=0.05) for a in found), str(found)
+
+
+def test_attention_that_cannot_be_read_is_refused_with_the_reason():
+    torch.manual_seed(0)
+    x, y = torch.randn(2, 6, 5, 8)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)  # torch's attention reads the weights itself
+    with pytest.raises(ValueError, match=r"self_attn.out_proj: .* does not run as a module of its own"):
+        value_output(layer, "mse", (x, y))
+    net = nn.Sequential(Named(), Named(heads=4))
+    nn.init.zeros_(net[0].back.weight)
+    found = value_output(net, "mse", (x, y))
+    assert len(found) == 4 and {a.layer for a in found} == {"1"}
+    assert "its output projection is zero" in found.skipped["0.back, head 1"]
+    assert len(value_output(net, "mse", (x, y), only="1.back")) == 4
+
+
 def test_without_attention_it_says_so():
-    with pytest.raises(ValueError, match="layers="):
+    with pytest.raises(ValueError, match="no attention was found"):
         value_output(nn.Linear(2, 2), "mse", (torch.ones(2, 2), torch.ones(2, 2)))
     with pytest.raises(ValueError, match="'ce' or 'mse'"):
         value_output(nn.Linear(2, 2), "l1", (torch.ones(2, 2), torch.ones(2, 2)))

@@ -1,6 +1,7 @@
 """KL orders and Fisher slopes of models whose answer is known."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -236,3 +237,52 @@ def test_the_ratio_is_read_from_the_singular_set_in_shift_mode():
     for away in (1e-4, 1e-3, 5e-3):
         result = kl_order(product, away * both, both, shift=True)
         assert result.order == 2 and result.ratio == pytest.approx(8, rel=1e-3), str(result)
+
+
+SLANTED = {  # two parameters; normals; orders, λ, m
+    "t0²(t0 − t1)": (lambda t: t[0] ** 2 * (t[0] - t[1]), [(1, 0), (1, -1)], (2, 1), 0.25, 1),
+    "t0(t0 − t1)": (lambda t: t[0] * (t[0] - t[1]), [(1, 0), (1, -1)], (1, 1), 0.5, 2),
+    "(3 t0 + t1)(t0 + t1)³": (lambda t: (3 * t[0] + t[1]) * (t[0] + t[1]) ** 3, [(3, 1), (1, 1)], (1, 3), 1 / 6, 1),
+    "a curved sheet": (lambda t: t[0] * (t[1] - 0.3 * t[0] ** 2), [(1, 0), (0, 1)], (1, 1), 0.5, 2),
+}
+
+
+@pytest.mark.parametrize("name", SLANTED)
+def test_sheets_at_any_angle(name):
+    f, normals, ks, lam, m = SLANTED[name]
+    found = recover_crossing(
+        lambda t: f(t)[None, None], torch.zeros(2, **f64), [torch.tensor(n, **f64) for n in normals]
+    )
+    assert found.consistent and found.ks == ks and (found.lam, found.m) == (pytest.approx(lam), m), str(found)
+
+
+NONE = {  # what is no crossing of the two sheets named, and the reason
+    "three lines": (lambda t: t[:1] * t[1:2] * (t[0] + t[1]), "do not add up"),
+    "a cusp": (lambda t: t[:1] ** 2 - t[1:2] ** 3, "zero set|add up|whole number"),
+}
+
+
+@pytest.mark.parametrize("name", NONE)
+def test_what_is_no_crossing_has_no_coefficient(name):
+    f, why = NONE[name]
+    axes = torch.eye(3, **f64)
+    found = recover_crossing(lambda t: f(t)[None], torch.zeros(3, **f64), [axes[0], axes[1]])
+    assert found.lam is None and found.m is None and not found.consistent
+    assert re.search(why, str(found)) and str(found).startswith("λ not determined"), str(found)
+
+
+@pytest.mark.parametrize(("power", "said"), [(1, "order 1"), (2, "order 2"), (0, "")])
+def test_what_changes_beside_the_sheets_is_said(power, said):
+    axes = torch.eye(3, **f64)
+    found = recover_crossing(
+        lambda t: torch.stack([t[0] * t[1], t[2] ** power])[None], torch.zeros(3, **f64), [axes[0], axes[1]]
+    )
+    assert (
+        (found.lam, found.m) == (0.5, 2) and ("these sheets alone" in str(found)) == bool(said) and said in found.note
+    )
+
+
+def test_dependent_normals_are_refused():
+    lines = [torch.tensor(n, **f64) for n in ((1, 0), (0, 1), (1, 1))]
+    with pytest.raises(ValueError, match="linearly dependent"):
+        recover_crossing(lambda t: (t[0] * t[1] * t.sum())[None, None], torch.zeros(2, **f64), lines)

@@ -72,6 +72,21 @@ def test_a_regular_model_counts_half_its_parameters():
     assert llc.stderr == pytest.approx(math.sqrt(6 / llc.health.effective_of_loss), rel=0.35)
 
 
+def overs(name, seeds, **options):
+    p = catalogue()[name]()
+    options = {"nbeta": p.nbeta, "localization": p.gamma} | options
+    runs = [learning_coefficient(p.model, half_square, p.batch, seed=s, **options) for s in range(seeds)]
+    return [(r.mean - p.exact) / r.stderr for r in runs]
+
+
+@pytest.mark.slow
+def test_errors_over_standard_errors_have_variance_one():
+    """``bench/models/learning_coefficient.py errors`` has 25 targets; test_chain_health.py has series."""
+    names = ("three tanh units, all dead", "linear 2-1-2-2, rank 0", "linear 2-2-2-2, rank 0")
+    z = [v for name in names for v in overs(name, 8)]
+    assert 0.65 < np.sqrt(np.mean(np.square(z))) < 1.4, z
+
+
 def test_the_temperature_is_that_of_n_over_the_natural_logarithm():
     x = torch.randn(300, 2, **f64)
     model = nn.Linear(2, 1, bias=False).double()

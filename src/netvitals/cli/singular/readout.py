@@ -23,6 +23,8 @@ def run(
         str | None, typer.Option(help="ce or mse; by default from the loss function or the targets.")
     ] = None,
     units: Annotated[int, typer.Option(help="Hidden units per pair of layers, the weakest first.")] = 4,
+    n: Annotated[int, typer.Option(help="Size of the data set that λ is for.")] = 10_000,
+    chains: Annotated[int, typer.Option(help="Chains that sample λ at n beside its limit; 0 for none.")] = 4,
     html: Annotated[Path | None, typer.Option(help="Also write a page with pictures to this file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -35,7 +37,7 @@ def run(
     model, loss_fn, batch = made(target)
     with Console(stderr=True, emoji=False).status("scanning directions"):
         kind = loss or _kind(model, loss_fn, batch)
-        found = singular.readout(model, kind, batch, units=units)
+        found = singular.readout(model, kind, batch, units=units, n=n, chains=chains)
         page = _page(found, model, kind, batch) if html is not None else ""
     if html is not None:
         from netvitals.report import saved
@@ -55,6 +57,10 @@ def _data(found: Any) -> dict[str, Any]:
         "m": triple.m if triple else None,
         "nu": found.whole.nu,
         "why": found.whole.why,
+        "n": found.n,
+        "limit": found.limit.lam,
+        "sampled": found.sampled.mean if found.sampled else None,
+        "sampled_stderr": found.sampled.stderr if found.sampled else None,
         "rank": found.whole.rank,
         "parameters": found.whole.parameters,
         "conditions": found.conditions,

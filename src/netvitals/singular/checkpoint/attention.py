@@ -8,6 +8,7 @@ deviates has something between its values and its output projection.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,8 +18,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from netvitals.anatomy import Anatomy, Heads, Layer, chart, plain_kernels
 from netvitals.capture import (
     LossFn,
+    Only,
     Result,
     Several,
     Task,
@@ -26,22 +29,23 @@ from netvitals.capture import (
     inputs_of,
     likelihood_of,
     output_tensor,
+    picked,
     resolve_loss,
     undisturbed,
 )
+from netvitals.singular.checkpoint.candidates import positions
+from netvitals.singular.checkpoint.pairs import Side
 from netvitals.singular.orders.rates import RateFit, rate_fit
 
-OUTPUTS = ("out", "out_proj", "o_proj", "wo", "proj", "c_proj", "to_out")
-VALUES = ("v", "v_proj", "wv", "value", "to_v", "qkv", "c_attn", "in_proj", "to_qkv")
 _TS = tuple(np.geomspace(1e-4, 1e-2, 5).tolist())
 
 
 @dataclass(frozen=True, kw_only=True)
 class ValueOutput(Result):
-    """One head of one attention layer."""
+    """One head of one attention layer, or the heads that share its values."""
 
     layer: str
-    head: int
+    head: int  # of the values
     difference: float  # R_V − R_O, 2 where nothing lies between
     value: RateFit
     output: RateFit
@@ -61,28 +65,27 @@ def value_output(
     loss_fn: LossFn,
     batch: Any,
     *,
+    only: Only = None,
     progress: Callable[[int, int], None] | None = None,
-    heads: int | None = None,
-    layers: Sequence[tuple[str, str]] | None = None,
     ts: Sequence[float] = _TS,
 ) -> Several[ValueOutput]:
     """Scan every head's weakest output direction of every attention layer.
+
+    The heads, and the rows and columns that belong to them, are those of the anatomy of one pass. Heads that share
+    their values are read together.
 
     Args:
         model: the model; a copy of it in float64 is run, in eval mode.
         loss_fn: "ce" (over the last dimension), "mse", or torch's losses of that kind.
         batch: what a loader yields, with a target.
+        only: names or patterns of output projections, or a function of a name.
         progress: called with (heads scanned, all).
-        heads: heads per layer; by default the attribute ``heads`` or ``num_heads`` of the attention module, else 1.
-        layers: pairs (value projection, output projection) by name; by default found by their usual names. A fused
-            projection of 3d rows is read from its last third.
         ts: sizes of the weakest singular value, over the largest.
 
     Returns:
-        One reading a head.
+        One reading a head of the values; ``skipped`` has the attention layers that could not be read.
 
     >>> class Attention(nn.Module):
-    ...     heads = 2
     ...     def __init__(self):
     ...         super().__init__()
     ...         self.q, self.k, self.v, self.o = (nn.Linear(4, 4) for _ in range(4))
@@ -90,7 +93,7 @@ def value_output(
     ...         q, k, v = (part(x).unflatten(-1, (2, 2)).transpose(1, 2) for part in (self.q, self.k, self.v))
     ...         return self.o(nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
     >>> batch = torch.randn(4, 3, 4), torch.randn(4, 3, 4)
-    >>> len(value_output(Attention(), "mse", batch, layers=[("v", "o")]))  # one measurement a head
+    >>> len(value_output(Attention(), "mse", batch))  # one measurement a head
     2
     """
     resolve_loss(loss_fn)
@@ -101,65 +104,126 @@ def value_output(
     if not given.examples:
         raise ValueError("the batch is empty: a gradient needs at least one example")
     task = in_double(given)
-    twin = task.model.eval()
-    pairs = list(layers) if layers is not None else _find(twin)
-    if not pairs:
+    task.model.eval()
+    with plain_kernels():
+        args = (task.args, dict(task.kwargs))
+        anatomy = chart(task.model, args, forward=lambda twin, parts: twin(*parts[0], **parts[1]))
+    if not anatomy.heads:
         raise ValueError(
-            f"no attention layer with separate value and output projections was found in "
-            f"{type(model).__name__}; name them with layers=[(value, output), ...]"
+            f"no attention was found in {type(model).__name__}: no softmax of products weighs values on this batch"
         )
-    counts = [heads or _heads(twin, output) for _, output in pairs]
+    skipped: dict[str, str] = {}
+    groups: list[_Group] = []
+    runs = _runs(task)
+    chosen = picked([_place(block) for block in anatomy.heads], only, "output projection")
+    for block in anatomy.heads:
+        if _place(block) in chosen:
+            found = _groups(block, anatomy, task.model, runs)
+            if isinstance(found, str):
+                skipped[_place(block)] = found
+            else:
+                groups += found
     out: list[ValueOutput] = []
-    for (value, output), count in zip(pairs, counts):
-        for head in range(count):
-            out.append(_scan(task, loss, value, output, head, count, ts))
-            if progress is not None:
-                progress(len(out), sum(counts))
-    return Several(tuple(out))
+    for group in groups:
+        reading = _scan(task, loss, group, ts)
+        if reading is None:
+            skipped[f"{group.place}, head {group.head}"] = "its output projection is zero: it has no weakest direction"
+        else:
+            out.append(reading)
+        if progress is not None:
+            progress(len(out), len(groups))
+    if not out:
+        raise ValueError("no attention layer could be read; " + "; ".join(f"{n}: {why}" for n, why in skipped.items()))
+    return Several(tuple(out), skipped)
 
 
-def _heads(model: nn.Module, output: str) -> int:
-    parent = model.get_submodule(output.rpartition(".")[0])
-    return int(getattr(parent, "heads", None) or getattr(parent, "num_heads", None) or 1)
+@dataclass(frozen=True, kw_only=True)
+class _Group:
+    """The heads that read the same values, with the layers that make the values and the output."""
+
+    place: str
+    head: int
+    value: Layer
+    rows: Tensor  # of the value layer's outputs, (channels,)
+    output: Layer
+    columns: tuple[Side, ...]  # of the output projection, one a head
 
 
-def _find(model: nn.Module) -> list[tuple[str, str]]:
-    pairs = []
-    for name, module in model.named_modules():
-        parts = {n: m for n, m in module.named_children() if isinstance(m, nn.Linear)}
-        value = next((n for n in VALUES if n in parts), None)
-        output = next((n for n in OUTPUTS if n in parts), None)
-        if value is not None and output is not None:
-            prefix = f"{name}." if name else ""
-            pairs.append((prefix + value, prefix + output))
-    return pairs
+def _place(block: Heads) -> str:
+    return block.o.layer if block.o is not None else block.name
 
 
-def _scan(task: Task, loss: str, value: str, output: str, head: int, heads: int, ts: Sequence[float]) -> ValueOutput:
-    projection = task.model.get_submodule(output).get_parameter("weight")
-    width = projection.shape[1]
-    if width % heads:
-        raise ValueError(f"{output} reads {width} channels, which do not divide into {heads} heads")
-    mine = slice(head * width // heads, (head + 1) * width // heads)
+def _runs(task: Task) -> Counter[str]:
+    """How often each module's own forward runs in a pass."""
+    runs: Counter[str] = Counter()
+    names = [n for n, _ in task.model.named_modules()]
+    count = lambda name: lambda *_: runs.update([name])
+    handles = [task.model.get_submodule(n).register_forward_hook(count(n)) for n in names]
+    try:
+        with torch.no_grad():
+            task.forward()
+    finally:
+        for handle in handles:
+            handle.remove()
+    return runs
+
+
+def _groups(block: Heads, anatomy: Anatomy, model: nn.Module, runs: Counter[str]) -> list[_Group] | str:
+    """The heads of a block by the values that they read, or why they are not known."""
+    v, o = block.v, block.o
+    if v is None or o is None or v.also:
+        return "its values, or what they enter, are not made by one layer"
+    if not v.heads or not o.heads or len(o.heads) % len(v.heads):
+        return "which rows and columns belong to which head could not be told"
+    made = {layer.operation: layer for layer in anatomy.layers}
+    value, output = made[v.operation], made[o.operation]
+    known: dict[str, Tensor] = dict(model.named_parameters(remove_duplicate=False))
+    for layer in (value, output):
+        if runs[layer.name] > 1:
+            return f"{layer.name} runs {runs[layer.name]} times per forward pass"
+        if layer.reparametrised or layer.weight not in known or layer.part.index:
+            return f"the weight of {layer.name} is made of others"
+        if not runs[layer.name]:
+            return f"{layer.name} does not run as a module of its own: the gradient at its output is out of reach"
+    shared = len(o.heads) // len(v.heads)
+    found = []
+    for head, part in enumerate(v.heads):
+        rows = positions(part, value.out_dim, known)
+        some = [positions(x, 1 - output.out_dim, known) for x in o.heads[head * shared : (head + 1) * shared]]
+        if any(len(at) != len(rows) for at in some):
+            return "rows and columns could not be matched"
+        columns = tuple(Side(parameter=output.weight, dim=1 - output.out_dim, at=at[:, None]) for at in some)
+        found.append(_Group(place=o.layer, head=head, value=value, rows=rows, output=output, columns=columns))
+    return found
+
+
+def _scan(task: Task, loss: str, group: _Group, ts: Sequence[float]) -> ValueOutput | None:
+    """Rates along the weakest direction of a group; None where its output projection is zero."""
+    projection = task.model.get_parameter(group.output.weight)
     kept = projection.detach().clone()
-    u, s, vh = torch.linalg.svd(kept[:, mine], full_matrices=False)
+    blocks = [side.read(kept).T for side in group.columns]  # (outputs, channels) of every head
+    u, s, vh = torch.linalg.svd(torch.cat(blocks), full_matrices=False)
+    if float(s[0]) == 0:
+        return None
+    lefts = u[:, -1].reshape(len(blocks), -1)
     moments: list[tuple[float, float]] = []
     try:
         for t in ts:
             with torch.no_grad():
-                projection[:, mine] = kept[:, mine] + torch.outer(u[:, -1], vh[-1]) * (t * s[0] - s[-1])
-            dv, do = _gradients(task, loss, (value, output))
-            at = dv.shape[-1] - width + mine.start  # the values are the last rows of a fused projection
-            along = dv[..., at : at + vh.shape[1]] @ vh[-1]
-            moments.append((float(along.square().mean()), float((do @ u[:, -1]).square().mean())))
+                projection.copy_(kept)
+                for side, left in zip(group.columns, lefts):
+                    projection.add_(side.written(kept, torch.outer(vh[-1], left) * (t * s[0] - s[-1])))
+            dv, do = _gradients(task, loss, (group.value, group.output))
+            along = dv.index_select(-1, group.rows.to(dv.device)) @ vh[-1]
+            moments.append((float(along.square().mean()), float((do @ lefts.T).square().mean())))
     finally:
         with torch.no_grad():
             projection.copy_(kept)
     v_fit, o_fit = (rate_fit(ts, [m[i] for m in moments], floor=0.0) for i in (0, 1))
     gap = v_fit.slope - o_fit.slope
     return ValueOutput(
-        layer=output.rpartition(".")[0] or output,
-        head=head,
+        layer=group.place.rpartition(".")[0] or group.place,
+        head=group.head,
         difference=gap,
         value=v_fit,
         output=o_fit,
@@ -168,9 +232,11 @@ def _scan(task: Task, loss: str, value: str, output: str, head: int, heads: int,
     )
 
 
-def _gradients(task: Task, loss: str, names: tuple[str, str]) -> list[Tensor]:
+def _gradients(task: Task, loss: str, layers: tuple[Layer, Layer]) -> list[Tensor]:
+    """Gradients at the outputs of two layers, channels last."""
     kept: dict[str, Tensor] = {}
     model, y = task.model, task.targets[0]
+    names = [layer.name for layer in layers]
     handles = [model.get_submodule(n).register_forward_hook(lambda m, a, o, n=n: kept.__setitem__(n, o)) for n in names]
     try:
         with torch.enable_grad():
@@ -180,7 +246,8 @@ def _gradients(task: Task, loss: str, names: tuple[str, str]) -> list[Tensor]:
                 if loss == "ce"
                 else 0.5 * (out - y).square().sum()
             )
-            return list(torch.autograd.grad(value, [kept[n] for n in names]))
+            found = torch.autograd.grad(value, [kept[n] for n in names])
+            return [g.movedim(layer.channel_dim, -1) for g, layer in zip(found, layers)]
     finally:
         for handle in handles:
             handle.remove()

@@ -109,7 +109,7 @@ def layer_pairs(anatomy: Anatomy, known: dict[str, Tensor], skipped: dict[str, s
 def _between(anatomy: Anatomy, known: dict[str, Tensor], name: str, value: Projection, out: Projection) -> Pair:
     """The value branch of a gated MLP, or of one gated expert, whose weights are slices of the tensors of all."""
     first, second = _layer(anatomy, value), _layer(anatomy, out)
-    rows = _positions(value.weight, first.out_dim, known)
+    rows = positions(value.weight, first.out_dim, known)
     reader, dim, expert = _slice_of(out.weight, second.out_dim)
     size = known[second.weight].shape[(expert is not None) + 1 - dim]
     before = _channels(anatomy, first.output, first.channel_dim)
@@ -173,8 +173,8 @@ def _heads(anatomy: Anatomy, known: dict[str, Tensor], block: Heads, skipped: di
         shared = len(two.heads) // len(one.heads)  # heads that read the same keys or values stand side by side
         before = _channels(anatomy, first.output, first.channel_dim)
         for head, mine in enumerate(one.heads):
-            rows = _positions(mine, first.out_dim, known)
-            readers = [_positions(other, dim, known) for other in two.heads[head * shared : (head + 1) * shared]]
+            rows = positions(mine, first.out_dim, known)
+            readers = [positions(other, dim, known) for other in two.heads[head * shared : (head + 1) * shared]]
             heads = f"head {head}" if shared == 1 else f"heads {head * shared} to {(head + 1) * shared - 1}"
             if not readers or any(len(columns) != len(rows) for columns in readers):
                 skipped[f"{place}, {heads}"] = "rows and columns could not be matched"
@@ -276,7 +276,8 @@ def _writers(
     return tuple(sides)
 
 
-def _positions(part: ParameterPart, dim: int, known: dict[str, Tensor]) -> Tensor:
+def positions(part: ParameterPart, dim: int, known: dict[str, Tensor]) -> Tensor:
+    """The rows (or columns) of a parameter along ``dim`` that a part of it holds."""
     every = torch.arange(known[part.parameter].shape[dim])
     at = part.index[dim] if dim < len(part.index) else slice(None)
     return every[at] if isinstance(at, slice) else torch.tensor([at] if isinstance(at, int) else list(at))

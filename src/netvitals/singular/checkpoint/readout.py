@@ -4,6 +4,9 @@ Along each candidate the directional Fisher is scanned outward; a checkpoint sit
 set, so the fit carries a shift. A direction along which the divergence is zero, or whose change other weights undo, is
 a gauge direction and counts for nothing. λ and m come from the neighbourhood of the singular point, never from the
 order of a ray: a dead unit is always a crossing of two sheets, along which the ray says 1/4 and the truth is larger.
+
+All of it is said for a number of samples n. A singular point counts where n samples do not tell the checkpoint from it,
+n K ≤ 1 nat. λ is a limit: at n it stands only where the sampled coefficient, which knows no limit, agrees with it.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from netvitals.capture import (
@@ -29,23 +33,30 @@ from netvitals.capture import (
     likelihood_of,
     mapped,
     one_screen,
+    output_tensor,
     picked,
     plain,
     undisturbed,
 )
 from netvitals.singular.checkpoint.candidates import candidate_directions
 from netvitals.singular.checkpoint.pairs import Direction
+from netvitals.singular.orders import likelihood as likelihoods
 from netvitals.singular.orders.nature import along_task, verdict_of
 from netvitals.singular.orders.neighbourhood import LocalCoefficient, local_coefficient
-from netvitals.singular.orders.order import KLOrder, kl_order
+from netvitals.singular.orders.order import KLOrder, Outputs, kl_order
 from netvitals.singular.orders.product import product_crossing
 from netvitals.singular.orders.spectrum import DENSE_LIMIT, Classified, classify_spectrum
+from netvitals.singular.sampling.coefficient import LLC
 from netvitals.singular.sampling.evidence import WatanabeTriple
 
 SCAN = tuple(np.geomspace(1e-3, 1.0, 12).tolist())  # relative to the size of the weights along the direction
 NEARBY = 0.1  # Fisher form at the checkpoint, over its largest on the way out: above it the point is regular
 ON_THE_SET = 0.01  # the same, up to which a singular set that the scan points back to is this point's own
-SAMPLES = 10_000  # for which the free energy is said
+SAMPLES = 10_000  # n, unless it is given
+TOLD_APART = 1.0  # nats of n K, above which n samples tell the checkpoint from a singular point
+AGREES = 0.1  # of λ, or of 1 where λ is smaller, by which the sampled coefficient may differ beside 3 standard errors
+DRAWS = 200  # of each chain of the sampled coefficient
+LADDER = 12  # parameters up to which it climbs a ladder of temperatures
 EMPTY = {
     "joint mode": "nothing reads the unit",
     "merge": "other weights undo what the two units do differently",
@@ -67,6 +78,7 @@ class Candidate(Result):
     verdict: str  # "singular", "gauge", "regular", "unclear"
     scan: KLOrder
     own: LocalCoefficient | None = None  # of the weights it is made of, all others held
+    nats: float = 0.0  # n K from the checkpoint to the singular point
     direction: dict[str, Tensor] = field(default_factory=dict, repr=False, compare=False)  # by parameter name
 
     @property
@@ -80,6 +92,8 @@ class Candidate(Result):
         """The verdict's reason in plain words."""
         if self.verdict == "gauge":
             return EMPTY.get(self.kind, "the model does not change along it")
+        if self.verdict == "regular" and self.nats > TOLD_APART:
+            return f"a singular point is near, but {self.nats:.3g} nats away: the samples tell it from the checkpoint"
         if self.verdict == "regular":
             return f"the Fisher form here is {self.share:.0%} of its largest on the way out"
         if self.verdict == "singular":
@@ -95,7 +109,7 @@ class Candidate(Result):
         found = {"name": self.name, "kind": self.kind, "verdict": self.verdict, "why": self.why}
         order = {"order": self.scan.order, "slope": plain(self.scan.slope), "stderr": plain(self.scan.stderr)}
         own = {"lambda": self.own.lam, "m": self.own.m} if self.own is not None else {"lambda": None, "m": None}
-        return {**found, **order, **own, "share": plain(self.share), "skipped": {}}
+        return {**found, **order, **own, "share": plain(self.share), "nats": plain(self.nats), "skipped": {}}
 
     def __str__(self) -> str:
         return f"{self.verdict:9s} {self.kind:13s} {self.name}: {self.why}"
@@ -104,11 +118,15 @@ class Candidate(Result):
 @dataclass(frozen=True, kw_only=True)
 class Readout(Result):
     """Orders found at one checkpoint along ``candidates`` and the invariants that follow for the ``whole``, or why
-    there are none: ``conditions``, what was ``skipped``, ``notes``. Returned by :func:`readout`.
+    there are none: ``conditions``, what was ``skipped``, ``notes``. All is said for ``n`` samples; ``sampled`` is the
+    coefficient there by sampling. Returned by :func:`readout`.
     """
 
     candidates: tuple[Candidate, ...]
-    whole: LocalCoefficient  # of all parameters together, or why not
+    whole: LocalCoefficient  # of all parameters together at n, or why not
+    limit: LocalCoefficient  # the same for n → ∞, without a look at n
+    n: int  # samples for which all of it is said
+    sampled: LLC | None = None  # of all parameters at the checkpoint, at n; None where there was no λ to compare
     conditions: dict[str, str]  # "holds", "fails: …" or "not checked: …"
     skipped: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -132,12 +150,17 @@ class Readout(Result):
         counts = {v: len(self.of(v)) for v in ("singular", "gauge", "regular", "unclear")}
         tried = len(self.candidates)
         lines = [f"{tried} directions tried: " + ", ".join(f"{n} {v}" for v, n in counts.items())]
+        lines[0] += f" (for n = {self.n:,} samples)"
         if not counts["singular"]:
             lines.append(f"no singular direction: none among the {tried} directions tried")
         lines += [f"  {c}" for c in self.of("singular")]
         lines.append(f"whole model: {self.whole}")
+        if self.sampled is not None:
+            doubt = "" if self.sampled.ok else f"; in doubt: {'; '.join(self.sampled.doubts)}"
+            lines.append(f"  by sampling: λ = {self.sampled.mean:.4g} ± {self.sampled.stderr:.2g}{doubt}")
         if self.triple is not None:
-            lines.append(f"  free energy of n = {SAMPLES:,} samples: n S + {self.triple.free_energy(SAMPLES):.4g} nats")
+            free = self.triple.free_energy(self.n)
+            lines.append(f"  free energy of n = {self.n:,} samples: n S + {free:.4g} nats")
         if away := self.of("regular"):
             shares = [c.share for c in away]
             lines.append(
@@ -165,8 +188,10 @@ def readout(
     progress: Callable[[int, int], None] | None = None,
     units: int = 4,
     scan: Sequence[float] = SCAN,
+    n: int = SAMPLES,
+    chains: int = 4,
 ) -> Readout:
-    """Order, λ, m and ν of one checkpoint, or why not.
+    """Order, λ, m and ν of one checkpoint for a number of samples, or why not.
 
     Args:
         model: the model; a copy of it in float64 is run, in eval mode.
@@ -177,9 +202,14 @@ def readout(
         progress: called with (directions scanned, all).
         units: candidates of each kind per pair of layers, the weakest first.
         scan: how far to go along a direction, relative to the size of the weights along it.
+        n: the size of the data set that λ is for. More samples tell a checkpoint from a singular point that fewer do
+            not; 10,000 by default, whatever the batch.
+        chains: of the sampled coefficient (with the model itself as the truth) that λ must agree with at n, a second or
+            more of work; 0 leaves it out, and there is a limit for n → ∞ but no λ.
 
     Returns:
-        Every direction that was tried, and λ, m and ν where the neighbourhood decides them.
+        Every direction that was tried, λ, m and ν in the limit where the neighbourhood decides them, and for n where
+        the limit is reached.
 
     >>> net = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1))
     >>> with torch.no_grad():  # a unit that is dead both ways
@@ -188,6 +218,8 @@ def readout(
     >>> len(found.of("singular")) > 0
     True
     """
+    if n < 3 or chains < 0:
+        raise ValueError(f"n is the size of a data set, 3 or more, and chains 0 or more, got {n} and {chains}")
     family, task = check_task(model, loss_fn, batch)
     task = _in_eval(task)
     notes = []
@@ -198,7 +230,7 @@ def readout(
     directions = [d for d in directions if any(name.rpartition(".")[0] in wanted for name in d.moves)]
     found: list[Candidate] = []
     for direction in directions:
-        found.append(_scan(task, family, direction, scan))
+        found.append(_scan(task, family, direction, scan, n))
         if progress is not None:
             progress(len(found), len(directions))
     near: dict[str, Tensor] = {}
@@ -212,13 +244,73 @@ def readout(
     for candidate, direction in zip(found, directions):
         if candidate.verdict == "singular":  # whole weights: their directions may cross
             parts |= {n: (m.max() + 0 * m) for n, m in direction.parts.items() if n in parts}
-    whole = _local(task, family, parts, near)
+    limit = _local(task, family, parts, near)
+    whole, sampled = limit, None
+    if limit.resolved:
+        sampled, why = _sampled(task, family, limit, n, chains) if chains else (None, "no chains sampled it beside")
+        if sampled is not None:
+            why = _disagree(limit, sampled, n)
+        if why:
+            whole = replace(limit, lam=None, m=None, nu=None, why=why)
     return Readout(
         candidates=tuple(found),
         whole=whole,
+        limit=limit,
+        n=n,
+        sampled=sampled,
         conditions=_conditions(found),
         skipped=skipped,
         notes=tuple(notes),
+    )
+
+
+def _sampled(task: Task, family: str, limit: LocalCoefficient, n: int, chains: int) -> tuple[LLC | None, str]:
+    """The coefficient of the model, itself the truth, at n; or why there is none."""
+    from netvitals.singular.sampling.data import ByRow
+    from netvitals.singular.sampling.llc import learning_coefficient
+
+    with torch.no_grad():
+        truth = output_tensor(task.forward(), task.model)
+    if len(truth) != task.examples or task.examples < 3:
+        return None, "the outputs are not one for every example, of at least 3: λ cannot be sampled beside it"
+    flat: Callable[[Tensor], Tensor] = lambda out: out.flatten(0, -2) if out.ndim > 1 else out[:, None]
+    rows = torch.arange(len(truth), device=truth.device)
+    if family == "gaussian":
+        target = truth
+        loss = lambda out, y: 0.5 * (flat(out) - flat(y)).square().sum(1).mean()
+    else:
+        target = truth.softmax(-1)
+        loss = lambda out, y: F.cross_entropy(flat(out), flat(y))
+    nbeta = n / math.log(n)
+    # the arms of a crossing weigh in λ where there is little else: there a ladder of temperatures is worth its cost
+    rungs = None if limit.singular and limit.parameters <= LADDER else 1
+    try:
+        found = learning_coefficient(
+            ByRow(task, own_loss=False),
+            loss,
+            (rows, target),
+            chains=chains,
+            draws=DRAWS,
+            nbeta=nbeta,
+            rungs=rungs,
+        )
+    except (RuntimeError, ValueError, NotImplementedError) as error:
+        return None, f"λ could not be sampled beside it ({str(error).splitlines()[0]})"
+    return found, ""
+
+
+def _disagree(limit: LocalCoefficient, sampled: LLC, n: int) -> str:
+    """Why the limit is not λ of n samples; "" where sampling agrees. There it is up to (m − 1)/log nβ below."""
+    assert limit.lam is not None and limit.m is not None
+    slack = AGREES * max(limit.lam, 1.0) + 3 * sampled.stderr
+    low, high = limit.lam - (limit.m - 1) / math.log(sampled.nbeta) - slack, limit.lam + slack
+    if low <= sampled.mean <= high:
+        return ""
+    how = "" if limit.singular else ", as at a regular point"
+    doubt = "" if sampled.ok else " and in doubt"
+    return (
+        f"its limit is {limit.lam:g}{how}, and for n = {n:,} samples it is {sampled.mean:.4g} ± {sampled.stderr:.2g} "
+        f"by sampling{doubt}: the limit is not reached"
     )
 
 
@@ -305,7 +397,7 @@ def _in_eval(task: Task) -> Task:
     return twin
 
 
-def _scan(task: Task, family: str, direction: Direction, scan: Sequence[float]) -> Candidate:
+def _scan(task: Task, family: str, direction: Direction, scan: Sequence[float], n: int) -> Candidate:
     outputs, theta, v = along_task(task, direction.moves)
     size = max(direction.size or max(float((theta * v / v.norm()).norm()), 1e-2 * float(theta.norm())), 1e-3)
     result = kl_order(outputs, theta, v, family, ts=[s * size for s in scan], shift=True)
@@ -313,14 +405,37 @@ def _scan(task: Task, family: str, direction: Direction, scan: Sequence[float]) 
     most = {"unclear": NEARBY, "singular": ON_THE_SET}.get(verdict)
     if most is not None and result.fisher[0] >= most * result.fisher.max() > 0:
         verdict = "regular"  # the form does not vanish here: an exponent further out says nothing of this point
-    own = None
+    own, nats = None, 0.0
+    if verdict == "singular":
+        back = -_shift(result) * v / v.norm()
+        to = direction.to_point
+        nats = n * (_way(task, family, to) if to else _kl(outputs, theta, back, family))
+        if nats > TOLD_APART:
+            verdict = "regular"
     if verdict == "singular" and direction.parts:
         own = _local(task, family, direction.parts, direction.to_point)
         if own.resolved and not own.singular:
             verdict = "gauge"  # the ray leaves the fibre at second order, and other weights take it back
     return Candidate(
-        name=direction.name, kind=direction.kind, verdict=verdict, scan=result, own=own, direction=direction.moves
+        name=direction.name,
+        kind=direction.kind,
+        verdict=verdict,
+        scan=result,
+        own=own,
+        nats=nats,
+        direction=direction.moves,
     )
+
+
+def _kl(outputs: Outputs, theta: Tensor, move: Tensor, family: str) -> float:
+    """K from the model at ``theta`` to the one a move away."""
+    with torch.no_grad():
+        return float(likelihoods.get(family).kl(outputs(theta), outputs(theta + move)))
+
+
+def _way(task: Task, family: str, moves: Mapping[str, Tensor]) -> float:
+    outputs, theta, move = along_task(task, moves)
+    return _kl(outputs, theta, move, family)
 
 
 def _conditions(found: list[Candidate]) -> dict[str, str]:

@@ -22,15 +22,19 @@ _STEPS = 12  # of Gauss–Newton
 def whitened(outputs: Outputs, theta0: Tensor, likelihood: str) -> tuple[Callable[[Tensor], Tensor], int]:
     """The whitened change of the outputs as a flat function of θ, and how many scores it has.
 
-    >>> g, scores = whitened(lambda th: th[None], torch.zeros(3, dtype=torch.float64), "mse")
-    >>> g(torch.ones(3, dtype=torch.float64)), scores
-    (tensor([1., 1., 1.], dtype=torch.float64), 3)
+    Its unit is the change that a random step of the size of θ makes, so that no threshold depends on the unit of the
+    outputs.
+
+    >>> g, scores = whitened(lambda th: 1e-20 * th[None], torch.zeros(3, dtype=torch.float64), "mse")
+    >>> bool(0.5 < float(g(torch.ones(3, dtype=torch.float64)).norm()) < 2.0), scores
+    (True, 3)
     """
     truth = outputs(theta0).detach()
     check_outputs(truth)
     n = math.sqrt(len(truth))
     if likelihood in ("gaussian", "mse"):
-        return lambda th: ((outputs(th) - truth) / n).flatten(), truth.numel()
+        plain = lambda th: ((outputs(th) - truth) / n).flatten()
+        return _in_its_unit(plain, theta0), truth.numel()
     if likelihood not in ("categorical", "ce"):
         raise ValueError(f"a neighbourhood is read under a gaussian or categorical likelihood, got {likelihood!r}")
     p = truth.softmax(-1)
@@ -39,7 +43,14 @@ def whitened(outputs: Outputs, theta0: Tensor, likelihood: str) -> tuple[Callabl
         d = outputs(theta) - truth
         return (p.sqrt() * (d - (p * d).sum(-1, keepdim=True)) / n).flatten()
 
-    return g, truth.numel() // truth.shape[-1] * (truth.shape[-1] - 1)
+    return _in_its_unit(g, theta0), truth.numel() // truth.shape[-1] * (truth.shape[-1] - 1)
+
+
+def _in_its_unit(g: Callable[[Tensor], Tensor], theta0: Tensor) -> Callable[[Tensor], Tensor]:
+    drawn = torch.randn(theta0.shape, generator=torch.Generator().manual_seed(0), dtype=theta0.dtype)
+    step = drawn.to(theta0) / drawn.norm() * max(float(theta0.norm()), math.sqrt(theta0.numel()))
+    unit = float(g(theta0 + step).detach().norm())
+    return g if not (unit > 0 and math.isfinite(unit)) else lambda theta: g(theta) / unit
 
 
 def derivative(g: Callable[[Tensor], Tensor], theta: Tensor, directions: Tensor) -> Tensor:

@@ -29,7 +29,8 @@ MOST_PARAMETERS = 1000
 MOST_DEGENERATE = 64  # directions of the kernel whose second derivatives are taken, in pairs
 _KEPT, _DROPPED = 1e-7, 1e-10  # of the largest singular value of J; what lies between has no clear rank
 _FLAT = 1e-7  # of the largest second derivative
-_REACH = 0.05  # of the size of the parameters, how far the fibre is followed
+_REACH, _FAR = 0.05, 0.4  # of the size of the parameters, how far the fibre is followed
+_GROWN = 1e-9  # of the largest singular value: above it a direction has come to life along the fibre
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +46,7 @@ class LocalCoefficient(Result):
     singular: int  # directions in which it changes at a higher order only
     sheets: tuple[int, int] | None = None  # codimensions of two crossing sheets, beyond the rank
     order: int | None = None  # of a smooth singular fibre
+    open_cone: bool = False  # of weights that change nothing: shut units
     why: str = ""
 
     @property
@@ -57,6 +59,8 @@ class LocalCoefficient(Result):
         how = (
             f"two sheets of codimension {self.sheets[0]} and {self.sheets[1]} cross"
             if self.sheets
+            else "an open cone of weights changes nothing"
+            if self.open_cone
             else f"{self.singular} of order {self.order}"
             if self.singular
             else "a regular point"
@@ -111,6 +115,9 @@ def local_coefficient(
     guess = None if sides is None else tuple(bent.T @ _inside(kernel, side) for side in sides)
     found = sheets_of(form, guess)  # type: ignore[arg-type]
     if found is None and defined_below(form) > 1e-4:
+        if f and follow.grows(rank, scale, float(form.norm(dim=2).max())):
+            why = f"the rank, {rank} here, grows along {f} flat at second order: no smooth fibre"
+            return _open(count, rank=rank, singular=s, why=why)
         nu_ = rank / 2 + s * nu(2) if terms_apart(form) else None
         return _found(count, rank, f, s, lam=rank / 2 + s / 4, nu_=nu_, order=2)
     if found is None or not _ranks_agree(g, theta0, across, follow, found, rank):
@@ -130,16 +137,35 @@ class _Fibre:
     along: Tensor  # (D, f) supposed tangents
     rest: Tensor  # (D, D − f)
 
-    def at(self, move: Tensor, rest: Tensor | None = None) -> Tensor | None:
+    def at(self, move: Tensor, rest: Tensor | None = None, reach: float = _REACH) -> Tensor | None:
         """The point of the fibre above a move; None where there is none."""
-        size = max(float(self.theta0.norm()), 1.0) * _REACH
+        size = max(float(self.theta0.norm()), 1.0) * reach
         start = self.theta0 + size * move / move.norm()
         return solved(self.g, start, self.rest if rest is None else rest, size)
 
-    def holds(self) -> bool:
+    def points(self, reach: float = _REACH) -> list[Tensor | None]:
+        """Points above two generic moves."""
         gen = torch.Generator().manual_seed(0)
         draws = torch.randn(2, self.along.shape[1], generator=gen, dtype=torch.float64)
-        return all(self.at(self.along @ c) is not None for c in draws)
+        return [self.at(self.along @ c, reach=reach) for c in draws]
+
+    def holds(self, reach: float = _REACH) -> bool:
+        return all(point is not None for point in self.points(reach))
+
+    def grows(self, rank: int, scale: float, bend: float) -> bool:
+        """Whether J has a larger rank at generic points of the fibre; its size is ``scale``, that of g″ ``bend``.
+
+        A point that is solved up to g leaves singular values of about √(bend · g) in the directions of second order.
+        """
+        for point in (*self.points(), *self.points(_FAR)):
+            if point is None:
+                continue
+            away = float((point - self.theta0).norm())
+            values = torch.linalg.svdvals(derivative(self.g, point, torch.eye(len(point), dtype=torch.float64)))
+            rounding = 4 * (bend * float(self.g(point).norm())) ** 0.5
+            if int((values > _GROWN * max(scale, bend * away) + rounding).sum()) > rank:
+                return True
+        return False
 
 
 def _inside(kernel: Tensor, side: Tensor) -> Tensor:
@@ -152,7 +178,7 @@ def _inside(kernel: Tensor, side: Tensor) -> Tensor:
 def _split(t: Tensor, scale: float) -> tuple[Tensor, Tensor]:
     """Coordinates of the kernel that the second derivative does not see, and the others."""
     n = t.shape[0]
-    u, values, _ = torch.linalg.svd(t.reshape(n, -1), full_matrices=True)
+    u, values, _ = torch.linalg.svd(t.reshape(n, -1), full_matrices=t.shape[2] == 0)
     seen = 0
     if len(values) and float(values[0]) > 1e-9 * max(scale, 1e-6):
         seen = int((values > _FLAT * values[0]).sum())
@@ -173,8 +199,12 @@ def _ranks_agree(
         if at is None:
             return False
         j = derivative(g, at, torch.eye(len(theta0), dtype=torch.float64))
-        values = torch.linalg.svdvals(j)
-        if int((values > 1e-6 * values[0]).sum()) != rank + other.shape[1]:
+        _, values, right = torch.linalg.svd(j, full_matrices=True)
+        there = int((values > 1e-6 * values[0]).sum())
+        if there != rank + other.shape[1]:
+            return False
+        sheet = _Fibre(g, at, right[there:].T, right[:there].T)
+        if sheet.along.shape[1] and not sheet.holds(_REACH / 5):  # as smooth as it was taken for
             return False
     return True
 

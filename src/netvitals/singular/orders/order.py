@@ -149,7 +149,7 @@ def kl_order(
         fisher.append(family.fisher(out, tangent))
         kl.append(family.kl(truth, out))
     f, k = torch.stack(fisher).detach().cpu().double().numpy(), torch.stack(kl).detach().cpu().double().numpy()
-    scale = float(truth.double().square().mean()) + 1.0
+    scale = _size(outputs, theta, truth, float(t_axis.max()))
     half = theta0.dtype in (torch.float16, torch.bfloat16)
     name = family.name + (f", promoted from {str(theta0.dtype).removeprefix('torch.')}" if half else "")
     fit = _nearest_fit(t_axis, f) if shift else rate_fit(t_axis, f)
@@ -163,6 +163,14 @@ def kl_order(
     usable = from_set > 1e-26 * scale
     ratios = f[near][usable] * (t_axis[near][usable] + fit.shift) ** 2 / from_set[usable]
     return _conclude(t_axis, f, k, ratios, scale, name, fit)
+
+
+def _size(outputs: Outputs, theta: Tensor, truth: Tensor, reach: float) -> float:
+    """Mean square of the outputs and of what a random step of the size of θ changes: what zero is measured against."""
+    drawn = torch.randn(theta.shape, generator=torch.Generator().manual_seed(0), dtype=theta.dtype).to(theta)
+    moved = outputs(theta + drawn / drawn.norm() * max(float(theta.norm()), reach)) - truth
+    found = float(truth.double().square().mean()) + float(moved.double().square().mean())
+    return found if found > 0 and math.isfinite(found) else 1.0
 
 
 def _nearest_fit(t: np.ndarray, f: np.ndarray) -> RateFit:

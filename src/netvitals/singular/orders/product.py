@@ -1,25 +1,34 @@
 r"""Crossings of a product: a unit with incoming weights a and outgoing weights c, $f = c\,\varphi(a x)$ near a = c = 0.
 
-The anchored rays of both sheets are followed (dead-directions Theorem 89). The model must not change while either side
-is zero. Away from the other sheet, each side must then change it at first order, in as many independent directions as
-the sheet has codimensions; and the divergence must grow with the square of each side. Then
-$K \asymp \|a\|^2 \|c\|^2$ and $\lambda = \min(\dim a, \dim c)/2$, with m = 2 for a tie. No derivative is taken where an
-activation may have a kink.
+The model must not change while either side is zero, and must change in proportion to each side. If then no pair of
+directions (a, c) leaves it as it is, $K \asymp \|a\|^2 \|c\|^2$ and $\lambda = \min(\dim a, \dim c)/2$, with m = 2 for
+a tie; directions along which nothing ever changes are taken out first. With $M(a)c$ the change, linear in c:
+
+- where M is linear in a too, the pair with the smallest $\|M(a)c\|$ is looked for (dead-directions Theorem 89);
+- where an activation has a kink, M must be one number $\varphi(x_i \cdot a)$ a sample times a fixed map. A zero pair is
+  then an a that every sample shuts, a linear programme. If a cone of them is open, nothing changes there: λ = 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from netvitals.singular.orders.jacobian import Outputs, derivative, whitened
 from netvitals.singular.orders.neighbourhood import MOST_PARAMETERS, LocalCoefficient
+from netvitals.singular.orders.quadratic import smallest_pair
 
-_DRAWS = 6  # anchored rays of each sheet
-_SIZE = 1e-2  # how far they stay from the other sheet
-_RANK = 1e-6  # of the largest singular value
+_DRAWS = 6  # rays on which proportions are checked
+_SIZES = (1e-2, 1e-3, 1e-4)  # of each side on them: the largest at which what follows does not bend
+_LINEAR = 0.02  # relative deviation that is still called linear
+_NOTHING = 1e-6  # relative change, or singular value, that counts as none
+_PAIR = 1e-4  # of the largest ‖M(a)c‖, below which a pair counts as a zero
+_ENTRIES = 20_000_000  # of the second derivative
+
+Change = Callable[[Tensor, Tensor], Tensor]
 
 
 def product_crossing(outputs: Outputs, theta0: Tensor, first: Tensor, likelihood: str = "gaussian") -> LocalCoefficient:
@@ -37,28 +46,49 @@ def product_crossing(outputs: Outputs, theta0: Tensor, first: Tensor, likelihood
     )
     if count > MOST_PARAMETERS:
         return why(f"the unit has {count:,} weights and ranks are followed up to {MOST_PARAMETERS:,}")
-    g, scores = whitened(outputs, theta0.double(), likelihood)
-    gen = torch.Generator().manual_seed(0)
+    theta0 = theta0.detach().double()
+    g, scores = whitened(outputs, theta0, likelihood)
+    sizes = int(first.sum()), count - int(first.sum())
+    if scores <= max(sizes):
+        return why(f"{max(sizes)} directions and only {scores} scores: give more examples")
+    if sizes[0] * sizes[1] * g(theta0).numel() > _ENTRIES:
+        return why(f"{sizes[0]} × {sizes[1]} pairs of directions on {scores:,} scores are more than are followed")
     eye = torch.eye(count, dtype=torch.float64)
-    sides = (first, ~first)
-    ranks: list[set[int]] = [set(), set()]
-    for _ in range(_DRAWS):
-        drawn = torch.randn(count, generator=gen, dtype=torch.float64)
-        parts = [_SIZE * drawn * s / (drawn * s).norm().clamp_min(1e-300) for s in sides]
-        both = float(g(parts[0] + parts[1]).norm())
-        if max(float(g(p).norm()) for p in parts) > 1e-6 * both:
-            return why("the model changes already while one side of the unit is zero")
-        if not all(_halves(g, parts[i], parts[1 - i], both) for i in (0, 1)):
-            return why("the divergence does not grow with the square of each side")
-        for i, side in enumerate(sides):
-            near = theta0 + parts[1 - i] + 1e-3 * parts[i]  # a little off the sheet: a kink lies on it
-            values = torch.linalg.svdvals(derivative(g, near, eye[:, side]))
-            ranks[i].add(int((values > _RANK * values[0]).sum()))
-    if any(len(r) > 1 for r in ranks):
-        return why(f"the rank differs from ray to ray: {sorted(ranks[0])} and {sorted(ranks[1])}")
-    codimensions = (ranks[0].pop(), ranks[1].pop())
-    if scores <= max(codimensions):
-        return why(f"{max(codimensions)} directions and only {scores} scores: give more examples")
+    before, behind = eye[:, first], eye[:, ~first]
+    change: Change = lambda a, c: g(theta0 + before @ a + behind @ c)
+    through = lambda a: derivative(g, theta0 + before @ a, behind)  # M(a), (scores, dim c)
+    gen = torch.Generator().manual_seed(0)
+    units = [[_unit(torch.randn(s, generator=gen, dtype=torch.float64)) for s in sizes] for _ in range(_DRAWS)]
+    text = ""
+    for size in _SIZES:
+        draws = [(size * a, size * c) for a, c in units]
+        if not (text := _no_product(change, draws)):
+            break
+    else:
+        return why(text)
+    ends = [(through(size * e), through(-size * e)) for e in torch.eye(sizes[0], dtype=torch.float64)]
+    cross = torch.stack([(one - two).T for one, two in ends]) / (2 * size)  # (dim a, dim c, scores)
+    smooth = all(_bends(through, cross, a) for a, _ in draws)
+    if smooth:
+        live = _live(cross.flatten(1)), _live(cross.transpose(0, 1).flatten(1))
+    else:
+        kinks = torch.stack([_slopes(change, a, c) for a, c in draws] + [_slopes(change, -a, c) for a, c in draws])
+        live = _live(kinks.flatten(0, 1).T), _live(torch.cat([through(s * a) for a, _ in draws for s in (1, -1)]).T)
+    if not _rest_is_idle(change, draws, live):
+        return why("some of its weights change the model at a higher order only")
+    codimensions = live[0].shape[1], live[1].shape[1]
+    if smooth:
+        inside = torch.einsum("acq,ai,cj->ijq", cross, *live)
+        if smallest_pair(inside) <= _PAIR * float(inside.norm(dim=2).max()):
+            return why("both sides can move together without a change: its sheets are more than two")
+    else:
+        open_cone = _shut(change, through, draws, live, len(outputs(theta0)))
+        if isinstance(open_cone, str):
+            return why(open_cone)
+        if open_cone:
+            return LocalCoefficient(
+                lam=0.0, m=1, nu=0.0, parameters=count, rank=0, fibre=0, singular=count, open_cone=True
+            )
     return LocalCoefficient(
         lam=min(codimensions) / 2,
         m=2 if codimensions[0] == codimensions[1] else 1,
@@ -71,6 +101,125 @@ def product_crossing(outputs: Outputs, theta0: Tensor, first: Tensor, likelihood
     )
 
 
-def _halves(g: Callable[[Tensor], Tensor], mine: Tensor, other: Tensor, whole: float) -> bool:
-    """Whether half of one side gives half of the change."""
-    return abs(float(g(mine / 2 + other).norm()) / max(whole, 1e-300) - 0.5) < 0.02
+def _no_product(change: Change, draws: list[tuple[Tensor, Tensor]]) -> str:
+    """Why the change is not in proportion to each side; "" where it is."""
+    for (a, c), (_, other) in zip(draws, draws[1:] + draws[:1]):
+        whole = change(a, c)
+        size = float(whole.norm())
+        if max(float(change(a, 0 * c).norm()), float(change(0 * a, c).norm())) > _NOTHING * size:
+            return "the model changes already while one side of the unit is zero"
+        for half in (change(a / 2, c), change(a, c / 2)):
+            if abs(float(half.norm()) - size / 2) > _LINEAR * size:
+                return "the divergence does not grow with the square of each side"
+        if not _near(change(a, other) + whole, change(a, other + c)):
+            return "the model is not linear in what lies behind the unit"
+    return ""
+
+
+def _bends(through: Callable[[Tensor], Tensor], cross: Tensor, a: Tensor) -> bool:
+    """Whether M is linear in a near 0: an even part that shrinks with a is a bend, one that keeps its share a kink."""
+    shares = []
+    for size in (1.0, 0.5):
+        one, two = through(size * a), through(-size * a)
+        odd = (one - two) / 2
+        shares.append(float((one + two).norm() / 2) / max(float(odd.norm()), 1e-300))
+    linear = _near(torch.einsum("acq,a->qc", cross, a) / 2, odd)
+    return linear and (shares[0] <= _LINEAR or shares[1] <= 0.75 * shares[0])
+
+
+def _rest_is_idle(change: Change, draws: list[tuple[Tensor, Tensor]], live: tuple[Tensor, Tensor]) -> bool:
+    """Whether what was taken out of both sides changes nothing however far it moves, beside a live pair too."""
+    if all(basis.shape[0] == basis.shape[1] for basis in live):
+        return True
+    gen = torch.Generator().manual_seed(1)
+    for a, c in draws[:3]:
+        moves = []
+        for part, basis in ((a, live[0]), (c, live[1])):
+            v = torch.randn(len(part), generator=gen, dtype=torch.float64)
+            moves.append(v - basis @ (basis.T @ v))
+        whole = change(a, c)
+        idle = change(a + moves[0], c + moves[1])
+        if not _near(idle, whole):
+            return False
+    return True
+
+
+def _slopes(change: Change, a: Tensor, c: Tensor) -> Tensor:
+    """∂/∂a of the change at a pair, (scores, dim a)."""
+    return derivative(lambda at: change(at, c), a, torch.eye(len(a), dtype=torch.float64))
+
+
+def _shut(
+    change: Change,
+    through: Callable[[Tensor], Tensor],
+    draws: list[tuple[Tensor, Tensor]],
+    live: tuple[Tensor, Tensor],
+    samples: int,
+) -> bool | str:
+    """Whether an open cone of a is shut on every sample; False: no a is; a reason where neither is certain."""
+    vague = "an activation has a kink, and what passes it is more than one number a sample"
+    maps = torch.stack([through(s * a) for a, _ in draws for s in (1, -1)]) @ live[1]
+    maps = maps.reshape(len(maps), samples, -1, live[1].shape[1]).flatten(2)  # (draws, samples, scores · dim c)
+    _, values, right = torch.linalg.svd(maps.transpose(0, 1), full_matrices=False)
+    if bool((values[:, 1:] > 1e-6 * values.max()).any()):
+        return vague
+    blocks = right[:, 0].reshape(samples, -1, live[1].shape[1])
+    seen = values[:, 0] > 1e-9 * values.max()
+    least = torch.linalg.svdvals(blocks[seen])
+    if least.shape[1] < live[1].shape[1] or bool((least[:, -1] <= _PAIR * least[:, 0]).any()):
+        return vague
+    passed = (maps * right[:, 0]).sum(-1)[:, seen]  # φ(xᵢ · a) of every draw, up to a sign a sample
+    # the rows xᵢ: slopes of φ(xᵢ · a) on its open side
+    axes = torch.eye(len(draws[0][0]), dtype=torch.float64)
+    steep = []
+    for (a, _), s in ((d, s) for d in draws for s in (1, -1)):
+        there = lambda at: ((through(at) @ live[1]).reshape(samples, -1) * right[:, 0]).sum(-1)[seen]
+        steep.append(derivative(there, s * a, axes))
+    slopes = torch.stack(steep, 1) @ live[0]  # (samples, draws, dim a)
+    _, spread, rows = torch.linalg.svd(slopes, full_matrices=False)
+    if bool((spread[:, 1:] > 1e-6 * spread.max()).any()):
+        return vague
+    rows = rows[:, 0]
+    along = torch.stack([rows @ (live[0].T @ (s * a)) for a, _ in draws for s in (1, -1)])  # xᵢ · a
+    level = passed.abs() > 1e-9 * passed.abs().max()
+    opens = torch.stack([(level & (along > 0)).any(0), (level & (along < 0)).any(0)])
+    return _cone(rows.numpy(), opens.numpy())
+
+
+def _cone(rows: np.ndarray, opens: np.ndarray) -> bool | str:
+    """Whether {a: xᵢ · a on a shut side, for every i} is open; False where it is only 0."""
+    from scipy.optimize import linprog
+
+    signed = np.concatenate([rows[opens[0]], -rows[opens[1]]])  # signed · a ≤ 0
+    size = rows.shape[1]
+    box = [(-1.0, 1.0)] * size
+    inner = linprog(
+        np.append(np.zeros(size), -1.0),
+        A_ub=np.column_stack([signed, np.ones(len(signed))]),
+        b_ub=np.zeros(len(signed)),
+        bounds=[*box, (None, 1.0)],
+    )
+    if inner.status == 0 and -inner.fun > 1e-9:
+        return True
+    for sign in (1.0, -1.0):
+        for k in range(size):
+            goal = np.zeros(size)
+            goal[k] = sign
+            found = linprog(goal, A_ub=signed, b_ub=np.zeros(len(signed)), bounds=box)
+            if found.status != 0 or -found.fun > 1e-7:
+                return "some of its incoming weights are shut on every sample, but no open cone of them"
+    return False
+
+
+def _live(rows: Tensor) -> Tensor:
+    """An orthonormal basis of what the columns of ``rows`` span, (len(rows), rank)."""
+    left, values, _ = torch.linalg.svd(rows, full_matrices=False)
+    return left[:, : int((values > _NOTHING * values[0]).sum())]
+
+
+def _near(one: Tensor, two: Tensor) -> bool:
+    return float((one - two).norm()) <= _LINEAR * float(two.norm())
+
+
+def _unit(v: Tensor) -> Tensor:
+    return v / v.norm()

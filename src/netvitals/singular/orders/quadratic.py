@@ -66,7 +66,7 @@ def _checked(form: Tensor, first: Tensor | None, second: Tensor | None) -> Sheet
         return None
     own = [float(torch.einsum("ijq,ia,jb->abq", form, b, b).abs().max()) for b in (first, second)]
     cross = torch.einsum("ijq,ia,jb->abq", form, first, second)
-    if max(own) > 1e-4 * big or _smallest_pair(cross) <= _APART * float(cross.norm(dim=2).max()):
+    if max(own) > 1e-4 * big or smallest_pair(cross) <= _APART * float(cross.norm(dim=2).max()):
         return None
     return Sheets(first, second)
 
@@ -118,8 +118,8 @@ def _span(points: Tensor) -> Tensor | None:
     return right[: int((values > 1e-3 * values[0]).sum())].T
 
 
-def _smallest_pair(cross: Tensor) -> float:
-    """The smallest ‖B(a, c)‖ over unit a and c, by turns from several starts."""
+def smallest_pair(cross: Tensor) -> float:
+    """The smallest ‖B(a, c)‖ over unit a and c, by turns from several starts; ``cross`` is (dim a, dim c, outputs)."""
     gen = torch.Generator().manual_seed(3)
     best = float("inf")
     for _ in range(8):

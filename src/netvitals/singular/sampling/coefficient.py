@@ -25,7 +25,7 @@ class LLC(Result):
 
     Attributes:
         mean: λ̂.
-        stderr: the largest of what autocorrelation, the spread between chains and slow observables leave.
+        stderr: from the autocorrelation of the loss, slow observables, and the means of half chains.
         per_chain: healthy chains only.
         trace: (chains, draws) of nβ(L − L*), diverged chains included.
         health: whether the chains mixed, and what diverged.
