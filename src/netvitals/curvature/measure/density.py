@@ -165,7 +165,7 @@ def spectral_density(
         cost = matrix.cost.gradients if matrix.cost else float("nan")
     x, weights = values.numpy(), shares.numpy()
     low, high = float(x.min()), float(x.max())
-    width = width if width is not None else max(0.01 * (high - low), 1e-12)
+    width = width if width is not None else 0.01 * ((high - low) or abs(high) or 1.0)
     grid = np.linspace(low - 5 * width, high + 5 * width, points)
     curves = np.stack([_smooth(grid, a, b, width) for a, b in zip(x, weights)])
     swing, unresolved = _negative_swing(tridiagonal, d)
