@@ -30,6 +30,7 @@ from netvitals.capture import (
 )
 from netvitals.drift.reductions import heights
 from netvitals.drift.spike_sums import SiteSpikes, SpikeSums, coordinates_of
+from netvitals.stats import upper_quantile
 
 SPIKE_RMS = 20.0  # an entry this many root mean squares high is a spike
 SHOWN = 32  # sites on one screen
@@ -145,7 +146,7 @@ def spikes(
         Maximum and its place, quantile, ratios, kurtosis and the number of spikes.
 
     >>> print(spikes(torch.tensor([[0.0, 1.0], [2.0, 9.0]])))
-    tensor: max 9 in example 1 at position 0, channel 1 (3.0× mean, 4.5× median), p999 2, kurtosis 2.2, 0 spikes in 4
+    tensor: max 9 in example 1 at position 0, channel 1 (3.0× mean, 4.5× median), p999 8.979, kurtosis 2.2, 0 spikes in 4
     """
     if a.numel() == 0:
         raise ValueError(f"expected a tensor with elements, got shape {tuple(a.shape)}")
@@ -171,7 +172,7 @@ def spikes(
         name=name,
         kind=kind,
         max_abs=largest,
-        p999=float(ordered[math.floor(0.999 * (ordered.numel() - 1))]),
+        p999=float(upper_quantile(ordered[None], most=ordered.numel())),
         max_over_mean=high.over_mean,
         max_over_median=high.over_median,
         kurtosis=high.kurtosis,

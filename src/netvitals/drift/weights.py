@@ -84,7 +84,7 @@ def weight_drift(weight: Tensor, initial: Tensor) -> WeightDrift:
         entries (t).
 
     >>> print(weight_drift(torch.tensor([-1.0, 0.0, 1.0]) - 0.5, torch.tensor([-1.0, 0.0, 1.0])))
-    mean -5.000e-01, drift_z -0.5000, drift_t -inf, 66.7% negative, |W| at 99.9 % 0.5, 3 entries
+    mean -5.000e-01, drift_z -0.5000, drift_t -inf, 66.7% negative, |W| at 99.9 % 1.5, 3 entries
     """
     if weight.shape != initial.shape:
         raise ValueError(f"the tensor has shape {tuple(weight.shape)} and its initial value {tuple(initial.shape)}")
