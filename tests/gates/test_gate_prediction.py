@@ -139,3 +139,30 @@ def test_a_network_of_batch_norms_and_relus_has_no_direction_at_its_start():
         net[4].bias.sub_(0.1)
     found = gates.measure(net, "ce", batch, mode="train").margins(0.01)
     assert [m.direction for m in found.values()] == [1, -1]
+
+
+class Leaky(nn.Module):
+    """An activation of the user's, with a slope that is trained."""
+
+    elementwise = True
+
+    def __init__(self):
+        super().__init__()
+        self.slope = nn.Parameter(torch.tensor(0.05))
+
+    def forward(self, x):
+        return torch.where(x > 0, x, self.slope * x)
+
+
+@pytest.mark.parametrize("act", [lambda: nn.PReLU(init=0.05), Leaky])
+def test_margins_of_a_report_do_not_change_when_the_activation_is_trained(act):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 8), act(), nn.Linear(8, 2))
+    batch = torch.randn(32, 4), torch.randn(32, 2)
+    before = gates.measure(net, "mse", batch).margins(0.1)
+    report = gates.measure(net, "mse", batch)
+    with torch.no_grad():
+        next(net[1].parameters()).fill_(0.5)
+    assert before and {n: m.density for n, m in report.margins(0.1).items()} == {
+        n: m.density for n, m in before.items()
+    }

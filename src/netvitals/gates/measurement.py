@@ -8,8 +8,10 @@ density comes out far too high. Elements that cannot be divided are left out and
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -109,6 +111,14 @@ def _inputs(task: Task) -> Any:
     return dict(task.kwargs) if task.kwargs else (task.args, None)
 
 
+def _kept(f: Callable[..., Any]) -> Callable[..., Any]:
+    """An activation as it is now: one with parameters is copied, since the model trains on."""
+    owner = getattr(f, "__self__", None)
+    if isinstance(owner, nn.Module) and any(True for _ in chain(owner.parameters(), owner.buffers())):
+        return getattr(copy.deepcopy(owner), f.__name__)  # type: ignore[no-any-return]
+    return f
+
+
 class _Collector(Vital):
     """Turns slopes into results, one site at a time; the first error is kept, not turned into a warning."""
 
@@ -155,7 +165,7 @@ class _Collector(Vital):
             undefined=slope.numel() - measured,
             mu=view.mean.double().cpu().numpy(),
             sigma=view.variance.double().sqrt().cpu().numpy(),
-            f=view.f,
+            f=_kept(view.f),
         )
 
 

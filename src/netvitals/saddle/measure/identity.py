@@ -281,10 +281,13 @@ def _pair(
         else "a part of it is frozen, so that its half of the identity does not move"
     )
 
+    weights = rows(wa), rows(ga), columns(wb), columns(gb)  # and nothing of the model, which moves on
+    outer = None if a.bias is None else torch.outer(bias, g_bias)
+
     def matrix(printed: bool) -> tuple[Tensor, Tensor]:
-        left = rows(wa) @ rows(ga).T - columns(wb) @ columns(gb).T
-        if a.bias is not None:
-            left = left + torch.outer(bias, g_bias)
+        left = weights[0] @ weights[1].T - weights[2] @ weights[3].T
+        if outer is not None:
+            left = left + outer
         right = p.T @ z - back_u.T @ u
         if printed:
             safe = back_u != 0
