@@ -12,11 +12,13 @@ import copy
 import math
 from collections.abc import Callable, Sequence
 from itertools import chain
+from types import CellType, FunctionType
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from netvitals.capture import (
     ActivationView,
@@ -116,6 +118,10 @@ def _kept(f: Callable[..., Any]) -> Callable[..., Any]:
     owner = getattr(f, "__self__", None)
     if isinstance(owner, nn.Module) and any(True for _ in chain(owner.parameters(), owner.buffers())):
         return getattr(copy.deepcopy(owner), f.__name__)  # type: ignore[no-any-return]
+    if isinstance(f, FunctionType) and f.__closure__:  # a traced one holds the tensors that it computes with
+        own = lambda t: t.detach().clone() if isinstance(t, Tensor) else t
+        cells = tuple(CellType(tree_map(own, cell.cell_contents)) for cell in f.__closure__)
+        return FunctionType(f.__code__, f.__globals__, f.__name__, f.__defaults__, cells)
     return f
 
 
