@@ -117,7 +117,7 @@ def _kept(f: Callable[..., Any]) -> Callable[..., Any]:
     """An activation as it is now: one with parameters is copied, since the model trains on."""
     owner = getattr(f, "__self__", None)
     if isinstance(owner, nn.Module) and any(True for _ in chain(owner.parameters(), owner.buffers())):
-        return getattr(copy.deepcopy(owner), f.__name__)  # type: ignore[no-any-return]
+        return getattr(copy.deepcopy(owner), f.__name__)
     if isinstance(f, FunctionType) and f.__closure__:  # a traced one holds the tensors that it computes with
         own = lambda t: t.detach().clone() if isinstance(t, Tensor) else t
         cells = tuple(CellType(tree_map(own, cell.cell_contents)) for cell in f.__closure__)
