@@ -28,7 +28,7 @@ def numbers(a, k=20.0):
     on = np.sort(size[size > 0])
     return {
         "max_abs": size.max(),
-        "p999": np.quantile(size, 0.999, method="lower"),
+        "p999": np.quantile(size.astype(np.float64), 0.999),
         "max_over_mean": size.max() / size.mean(),
         "kurtosis": kurtosis(a, fisher=False),
         "max_over_median": size.max() / on[(on.size - 1) // 2],

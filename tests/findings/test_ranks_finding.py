@@ -57,5 +57,5 @@ def test_one_that_is_not_finite_is_critical_and_named_apart():
 )
 def test_the_same_rank_three_times_is_a_trouble_of_the_rank(ranks, of, blames):
     (found,) = Source([*((20.0, rank, 0, 0) for rank in ranks), ORDINARY], ranks=of).found()
-    assert f"again on {len(ranks) - 1} of {len(ranks) + 1} measured steps" in found.what
+    assert f"on {len(ranks) / (len(ranks) + 1):.0%} of the measured steps" in found.what
     assert ("It is rank 0 each time" in found.advice) is blames

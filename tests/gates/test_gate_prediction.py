@@ -8,7 +8,9 @@ import torch
 from scipy.stats import norm
 from torch import nn
 
+from netvitals import gates
 from netvitals.gates import PREDICTORS, margins, predict
+from netvitals.gates.forecasting import forecast
 
 WIDE, NARROW = (0.0, 1.0), (-0.05, 0.33)
 
@@ -105,3 +107,62 @@ def test_wrong_input_gets_a_sentence():
         margins(0.0, 1.0, "relu")["best"]
     with pytest.raises(ValueError, match=r"one entry per channel each, got shapes \(3,\) and \(4,\)"):
         predict(torch.zeros(3), torch.ones(4), "relu")
+
+
+@pytest.mark.parametrize("noise", [1e-9, -1e-9, 0.0, 3e-6])
+def test_a_margin_of_the_size_of_rounding_has_no_direction(noise):
+    m = margins(np.full(8, noise), np.full(8, 1.0), "relu")
+    assert m.direction == 0 and "neither" in str(m)
+    assert margins(np.full(8, 1e3 * noise), np.full(8, 1e3), "relu").direction == 0  # in any unit
+    assert forecast(np.full(8, noise), np.full(8, 1.0), "relu").direction == 0
+
+
+def test_a_margin_beyond_rounding_has_one():
+    for sign in (1, -1):
+        for unit in (1e-6, 1.0, 1e6):
+            mu, sigma = np.full(8, sign * 1e-2 * unit), np.full(8, unit)
+            assert margins(mu, sigma, "relu").direction == sign
+            assert forecast(mu, sigma, "relu").direction == sign
+    assert margins(np.array([0.5]), np.array([0.0]), "relu").direction == 1  # a constant
+    assert margins(np.array([math.nan]), np.array([1.0]), "relu").direction == 0
+
+
+def test_a_network_of_batch_norms_and_relus_has_no_direction_at_its_start():
+    torch.manual_seed(0)
+    blocks = [nn.Linear(12, 24), nn.BatchNorm1d(24), nn.ReLU(), nn.Linear(24, 24), nn.BatchNorm1d(24), nn.ReLU()]
+    net = nn.Sequential(*blocks, nn.Linear(24, 3))
+    batch = torch.randn(64, 12), torch.randint(0, 3, (64,))
+    found = gates.measure(net, "ce", batch, mode="train").margins(0.01)
+    assert [m.direction for m in found.values()] == [0, 0]
+    with torch.no_grad():
+        net[1].bias.add_(0.1)
+        net[4].bias.sub_(0.1)
+    found = gates.measure(net, "ce", batch, mode="train").margins(0.01)
+    assert [m.direction for m in found.values()] == [1, -1]
+
+
+class Leaky(nn.Module):
+    """An activation of the user's, with a slope that is trained."""
+
+    elementwise = True
+
+    def __init__(self):
+        super().__init__()
+        self.slope = nn.Parameter(torch.tensor(0.05))
+
+    def forward(self, x):
+        return torch.where(x > 0, x, self.slope * x)
+
+
+@pytest.mark.parametrize("act", [lambda: nn.PReLU(init=0.05), Leaky])
+def test_margins_of_a_report_do_not_change_when_the_activation_is_trained(act):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 8), act(), nn.Linear(8, 2))
+    batch = torch.randn(32, 4), torch.randn(32, 2)
+    before = gates.measure(net, "mse", batch).margins(0.1)
+    report = gates.measure(net, "mse", batch)
+    with torch.no_grad():
+        next(net[1].parameters()).fill_(0.5)
+    assert before and {n: m.density for n, m in report.margins(0.1).items()} == {
+        n: m.density for n, m in before.items()
+    }

@@ -3,7 +3,12 @@
 import numpy as np
 import pytest
 
+from netvitals.capture import Measurement
+from netvitals.findings import Findings, open_run, table
+from netvitals.report import words
 from netvitals.report.live.pyramid import Pyramid
+from netvitals.report.live.series import RunNumbers
+from netvitals.runs import RunWriter
 
 
 def _measurements(seed, pages):
@@ -71,3 +76,30 @@ def test_a_window_and_unknown_series():
     assert pyramid.read([0], 2, 4).mean.tolist() == [[2.0, 3.0, 4.0]]
     assert np.isnan(pyramid.read([0, 5]).mean[1]).all()
     assert Pyramid().read([0]).mean.shape == (1, 0)
+
+
+def test_a_page_counts_all_that_was_measured_and_not_what_is_left_of_it(tmp_path):
+    """Curves of a long run are thinned to a few hundred columns."""
+    steps, broken, lowest = 3000, {17, 1500, 1501}, 1234
+    writer = RunWriter(tmp_path / "run")
+    for step in range(steps):
+        loss = np.nan if step in broken else -1.0 if step == lowest else 5.0 - step / steps
+        rows = [Measurement(step, "loss", "model", "loss", loss)]
+        if step % 2 == 0:
+            rows.append(Measurement(step, "gates", "act", "density@0.01", 0.5))
+        if step % 3 == 0:
+            rows.append(Measurement(step, "rank", "head", "rank", 3.0))
+        writer.write(rows)
+        if step in (1000, 2000):
+            writer.flush()
+    writer.close()
+    numbers = RunNumbers(tmp_path / "run")
+    numbers.refresh()
+    assert len(numbers.table.get("gates", "act", "density@0.01").steps) < 600
+    totals = numbers.table.counted()
+    measured = sum(step % 2 == 0 or step % 3 == 0 for step in range(steps))
+    assert totals == (measured, len(broken), 5.0, -1.0)
+    assert totals == table(open_run(tmp_path / "run")).counted()
+    said = " ".join(words.sentences(numbers.table, Findings(()), kind="run", status="finished"))
+    assert f"on {measured:,} measured steps" in said and "not a number on three steps" in said
+    assert words.loss_caption(numbers.table).startswith("5 →") and "lowest -1" in words.loss_caption(numbers.table)

@@ -91,3 +91,46 @@ def test_universality_collapse():
     assert got.deviation[4, 0] == pytest.approx(-0.014, abs=0.001)
     assert got.residual_order("gelu") == pytest.approx(1, abs=0.1)
     assert "master" in str(got)
+
+
+def chain_of(r, depth=4, width=24, eps=0.05):
+    torch.manual_seed(0)
+    sizes = [8, *[width] * (depth - 1), 1]
+    layers = [nn.Linear(a, b, bias=False) for a, b in pairwise(sizes)]
+    for i, layer in enumerate(layers):
+        nn.init.kaiming_normal_(layer.weight)
+        with torch.no_grad():
+            layer.weight.mul_(eps if i < r else 1.0)
+    return nn.Sequential(*[m for layer in layers for m in (layer, nn.Tanh())][:-1])
+
+
+@pytest.mark.parametrize("r", [2, 3])
+def test_a_network_that_has_escaped_gets_no_law(r):
+    """Rank-one weights of operator norm one have small entries in a wide layer: their Frobenius norm looks small."""
+    net = chain_of(r)
+    x = torch.randn(128, 8)
+    y = torch.tanh(x @ torch.ones(8, 1) / 3)
+    resting = float((y - y.mean()).square().mean())
+    opt = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
+    seen = []
+    for step in range(1201):
+        loss = (net(x) - y).square().mean()
+        if step in (0, 1200):
+            seen.append((float(loss.detach()), saddle.bottleneck(net), saddle.bottleneck([m.weight for m in net[::2]])))
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    (_, before, of_weights), (loss, after, escaped) = seen
+    assert before.r == of_weights.r == r and not before.escaped
+    assert loss < 0.1 * resting, "the network must have escaped for this test to say anything"
+    assert after.r == 0 == escaped.r and after.escaped and escaped.escaped
+    assert "left its plateau" in str(after) and math.isnan(after.prefactor)
+
+
+def test_a_learned_direction_that_is_still_small_is_on_the_plateau():
+    net = chain_of(3)
+    with torch.no_grad():
+        for layer in net[:5:2]:
+            u, _, v = torch.linalg.svd(layer.weight, full_matrices=False)
+            layer.weight.copy_(0.1 * torch.outer(u[:, 0], v[0]))
+    assert saddle.bottleneck(net).r == 3 and not saddle.bottleneck(net).escaped

@@ -180,3 +180,42 @@ def test_pairs_of_the_whole_model_are_those_of_the_dataflow():
     assert [(p.first, p.second) for p in found.pairs] == [("first", "second")]
     with pytest.raises(ValueError, match="no two linear"):
         saddle.chain_imbalance(Fork(), torch.randn(5, 4))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_neighbouring_layers_of_a_relu_network_conserve_their_imbalance(bias):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 6, bias), nn.ReLU(), nn.Dropout(0.0), nn.Linear(6, 5, bias), nn.LeakyReLU())
+    net = net.append(nn.Linear(5, 2)).double()
+    batch = torch.randn(9, 4).double(), torch.randn(9, 2).double()
+    found = saddle.conserved(net, "mse", batch)
+    assert {law.name: law.kind for law in found.laws} == {"0 → 3": "pair", "3 → 5": "pair"} and not found.skipped
+    identity = saddle.imbalance(net, "mse", batch)
+    assert [law.delta for law in found.laws] == pytest.approx(list(identity.delta.values()), rel=1e-12)
+    assert max(law.defect for law in found.laws) <= 1e-12
+
+
+@pytest.mark.parametrize(("act", "named"), [(nn.Tanh(), "tanh"), (nn.GELU(), "gelu"), (nn.LayerNorm(6), "norm")])
+def test_neighbouring_layers_that_conserve_nothing_are_skipped_with_the_reason(act, named):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 6), act, nn.Linear(6, 2)).double()
+    found = saddle.conserved(net, "mse", (torch.randn(9, 4).double(), torch.randn(9, 2).double()))
+    assert not [law for law in found.laws if law.kind == "pair"]
+    assert named in found.skipped["0 → 2"] and "not homogeneous" in found.skipped["0 → 2"]
+
+
+def test_every_layer_has_a_law_or_a_reason():
+    torch.manual_seed(0)
+    alone = saddle.conserved(nn.Linear(4, 2).double(), "mse", (torch.randn(9, 4).double(), torch.randn(9, 2).double()))
+    assert not alone.laws and "no other layer" in next(iter(alone.skipped.values()))
+
+    class TwoUses(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.c = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 2)
+
+        def forward(self, x):
+            return self.c(torch.relu(self.a(x)) * torch.tanh(self.b(x)) + 1)
+
+    found = saddle.conserved(TwoUses().double(), "mse", (torch.randn(9, 4).double(), torch.randn(9, 2).double()))
+    assert "sees b as well" in found.skipped["a"] and "Δ moves" in found.skipped["the model out − value"]

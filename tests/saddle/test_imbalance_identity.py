@@ -221,3 +221,81 @@ def test_the_defect_is_a_share_of_the_terms():
     assert off.defect == pytest.approx(0.5) and off.neuron_defect == pytest.approx(1.0)
     sizes = [abs(pair.lhs), float(pair.neuron_lhs.abs().max())]
     assert pair.scale >= sizes[0] and pair.neuron_scale >= 0.5 * sizes[1]
+
+
+def test_a_result_does_not_change_when_the_model_does():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 2)).double()
+    (pair,) = saddle.imbalance(net, F.mse_loss, (torch.randn(9, 4).double(), torch.randn(9, 2).double())).pairs
+    before = [side.clone() for side in pair.matrix()]
+    with torch.no_grad():
+        for p in net.parameters():
+            p.add_(torch.randn_like(p))
+    left, right = pair.matrix()
+    torch.testing.assert_close(left, right, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close((left, right), tuple(before), rtol=0, atol=0)
+
+
+GROUPED = {
+    "second": lambda: [nn.Conv2d(3, 4, 3), nn.Tanh(), nn.Conv2d(4, 6, 3, groups=2)],
+    "first": lambda: [nn.Conv2d(4, 6, 3, groups=2), nn.Tanh(), nn.Conv2d(6, 2, 3)],
+    "depthwise": lambda: [nn.Conv2d(3, 4, 3), nn.Tanh(), nn.Conv2d(4, 4, 3, groups=4)],
+    "transposed": lambda: [nn.Conv2d(3, 4, 3), nn.Tanh(), nn.ConvTranspose2d(4, 6, 3, groups=2)],
+    "transposed first": lambda: [nn.ConvTranspose2d(4, 6, 3, groups=2), nn.Tanh(), nn.Conv2d(6, 2, 3)],
+}
+
+
+@pytest.mark.parametrize("name", GROUPED)
+def test_neurons_of_grouped_convolutions_have_their_own_imbalance(name):
+    torch.manual_seed(0)
+    first, act, second = GROUPED[name]()
+    net = nn.Sequential(first, act, second).double()
+    x = torch.randn(4, first.in_channels, 8, 8).double()
+    found = saddle.imbalance(net, lambda o, _: o.square().mean(), (x, None))
+    (pair,) = found.pairs
+    assert not found.skipped and pair.neuron_defect <= 1e-12 and pair.defect <= 1e-12
+    for j in range(first.out_channels):  # the weights that unit j feeds and is fed by
+        silent = [p.detach().clone().requires_grad_() for p in second.parameters()]
+        only = torch.zeros(4, first.out_channels, 8, 8).double()
+        only[:, j] = 1.0
+        out = torch.func.functional_call(second, dict(zip(("weight", "bias"), silent)), (only,))
+        (used,) = torch.autograd.grad(out.sum(), silent[0])
+        out_size = float(second.weight.detach()[used != 0].square().sum())
+        leaf = {k: v.detach().clone().requires_grad_() for k, v in first.named_parameters()}
+        mine = torch.autograd.grad(torch.func.functional_call(first, leaf, (x,))[:, j].sum(), list(leaf.values()))
+        in_size = sum(float(p[g != 0].square().sum()) for p, g in zip(leaf.values(), mine))
+        assert float(pair.neuron_delta[j]) == pytest.approx(out_size - in_size, rel=1e-10), j
+    with pytest.raises(ValueError, match="no matrix form"):
+        pair.matrix()
+
+
+def test_numbers_per_neuron_are_left_out_with_a_reason_where_inputs_are_not_in_the_order_of_units():
+    class Flat(nn.Module):
+        def __init__(self, last):
+            super().__init__()
+            self.a, self.b, self.last = nn.Conv2d(2, 3, 3), nn.Linear(12, 2), last
+
+        def forward(self, x):
+            z = torch.relu(self.a(x))
+            return self.b((z.permute(0, 2, 3, 1) if self.last else z).flatten(1))
+
+    torch.manual_seed(0)
+    batch = torch.randn(5, 2, 4, 4).double(), torch.randn(5, 2).double()
+    for last in (False, True):
+        net = Flat(last).double()
+        found = saddle.imbalance(net, F.mse_loss, batch)
+        (pair,) = found.pairs
+        assert pair.defect <= 1e-12
+        if last:
+            assert pair.neuron_delta.isnan().all() and "order" in found.skipped["a → b, per neuron"]
+        else:
+            shares = net.b.weight.detach().reshape(2, 3, 4).square().sum((0, 2))
+            mine = net.a.weight.detach().square().sum((1, 2, 3)) + net.a.bias.detach().square()
+            torch.testing.assert_close(pair.neuron_delta, shares - mine)
+            assert not found.skipped
+
+
+def test_glu_leaves_numbers_per_neuron_out_with_a_reason():
+    net = nn.Sequential(nn.Linear(3, 8), nn.GLU(), nn.Linear(4, 2)).double()
+    found = saddle.imbalance(net, F.mse_loss, (torch.randn(5, 3).double(), torch.randn(5, 2).double()))
+    assert "4 inputs" in found.skipped["0 → 2, per neuron"] and "8 units" in found.skipped["0 → 2, per neuron"]

@@ -93,3 +93,15 @@ def test_room_is_light_to_import():
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.strip() == "[]", out
     assert nv.saddle is saddle and isinstance(torch.__version__, str)
+
+
+@pytest.mark.parametrize("threshold", [None, 0.3])
+@pytest.mark.parametrize("rates", ["layerwise", "uniform"])
+def test_a_plan_says_when_the_plateau_counts_as_over(threshold, rates):
+    (found,) = saddle.plan("tanh", depth=5, width=64, eps=0.01, r=3, lr=0.1, threshold=threshold, rates=rates)
+    wanted = 0.5 * min(saddle.drive("tanh", 5, 64).resting_scale, 1.0) if threshold is None else threshold
+    assert found.threshold == pytest.approx(wanted) and f"{wanted:.3g}" in str(found)
+    if rates == "layerwise":
+        x0 = [0.01] * 3 + [1.0] * 2
+        after = saddle.escape_time(x0, "tanh", 64, threshold=found.threshold, method="leading")
+        assert found.t == pytest.approx(float(after))

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import netvitals
 from netvitals.capture import LinearView, Site, TensorView, observe
 from netvitals.saddle import chain_imbalance
 from netvitals.saddle.measure.pairs import imbalances
@@ -82,6 +83,25 @@ def test_pairs_are_found_and_their_imbalance_read(made, net, x, pairs):
         assert read[f"{pair.first}→{pair.second}", "imbalance"] == pytest.approx(expected, rel=1e-5, abs=1e-5)
         total = square(second.weight) + square(first.weight) + square(first.bias)
         assert read[f"{pair.first}→{pair.second}", "relative"] == pytest.approx(expected / total, abs=1e-5)
+
+
+@pytest.mark.parametrize("drop", [nn.Dropout(0.1), nn.Dropout1d(0.3), nn.Dropout2d(0.3)])
+def test_dropout_does_not_switch_it_off_in_a_watch(drop):
+    """On CPU its mask is drawn into an ``empty_like`` of the activations."""
+    pictures = isinstance(drop, nn.Dropout2d)
+    first = nn.Conv2d(1, 4, 3, padding=1) if pictures else nn.Linear(4, 8)
+    second = nn.Conv2d(4, 2, 3, padding=1) if pictures else nn.Linear(8, 2)
+    net = nn.Sequential(first, nn.ReLU(), drop, second)
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    with netvitals.watch(net, opt, every=1, vitals=["imbalance"]) as seen:
+        for _ in range(2):
+            loss = net(torch.randn(5, 1, 4, 4) if pictures else torch.randn(5, 4)).square().mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+            seen.step(loss)
+    assert {r.site for r in seen.measurements if r.vital == "imbalance"} == {"0→3"}, seen.skipped
+    assert not [place for place in seen.skipped if "imbalance" in place]
 
 
 def test_gradient_flow_of_a_relu_chain_conserves_it(made):

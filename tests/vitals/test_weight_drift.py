@@ -20,7 +20,7 @@ def table(w, w0, g=None):
         "norm": np.sqrt((w**2).sum()),
         "neg_fraction": (w < 0).mean(),
         "pos_fraction": (w > 0).mean(),
-        "extreme_threshold": np.quantile(np.abs(w), 0.999, method="lower"),
+        "extreme_threshold": np.quantile(np.abs(w), 0.999),
         "drift_z": delta.mean() / (0.5 * (w0.std(ddof=1) + w.std(ddof=1) + 1e-8)),
         "drift_t": delta.mean() * np.sqrt(w.size) / delta.std(ddof=1),
     }

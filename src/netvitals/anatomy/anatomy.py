@@ -18,6 +18,7 @@ from netvitals.anatomy.blocks.norms import Norm
 from netvitals.anatomy.blocks.recurrence import Recurrence
 from netvitals.anatomy.blocks.roles import Softmax
 from netvitals.anatomy.blocks.stream import Stream
+from netvitals.anatomy.dataflow import Dataflow
 from netvitals.anatomy.ir import Operation, ParameterInfo, Role, Value
 from netvitals.anatomy.regions import Gate, Region
 
@@ -127,6 +128,11 @@ class Anatomy:
     def readers(self, value: int) -> tuple[Operation, ...]:
         """The operations that read ``value``."""
         return tuple(self._readers.get(value, ()))
+
+    @cached_property
+    def noise(self) -> frozenset[int]:
+        """Values made of random numbers alone, such as the mask of a dropout."""
+        return frozenset(Dataflow(self.values, self.operations, self.tensors, self.outputs).noise)
 
     @cached_property
     def _readers(self) -> dict[int, list[Operation]]:

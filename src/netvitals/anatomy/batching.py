@@ -208,7 +208,7 @@ def _independent(alone: Any, together: Any, drew: bool) -> bool:
 def _close(one: Tensor, two: Tensor) -> bool:
     a, b = one.detach().double(), two.detach().double()
     size = float(a.nan_to_num().abs().amax()) if a.numel() else 0.0
-    return bool(torch.allclose(a, b, rtol=1e-2, atol=1e-3 * size + 1e-12, equal_nan=True))
+    return bool(torch.allclose(a, b, rtol=1e-2, atol=1e-3 * size, equal_nan=True))
 
 
 def _grown(traced: Recording, alone: Recording, together: Recording) -> dict[int, tuple[int | None, ...]]:

@@ -74,7 +74,7 @@ class Lanczos:
             c = self._cleaned(w, j + 1)
             beta = w.norm(dim=1)
             own, off = (alpha + c[:, j]).tolist(), beta.tolist()
-            self._scale = [max(known, abs(a), 1e-30) for known, a in zip(self._scale, own)]
+            self._scale = [max(known, abs(a)) for known, a in zip(self._scale, own)]
             here = [b <= small * scale for b, scale in zip(off, self._scale)]
             off = [0.0 if one else b for one, b in zip(here, off)]
             self._scale = [max(known, b) for known, b in zip(self._scale, off)]

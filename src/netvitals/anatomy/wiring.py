@@ -39,17 +39,23 @@ class LayerRun:
     z: Tensor
     channel: int  # the dimension of channels in u and z
     transposed: bool  # the weight is stored (in, out, …)
-    grouped: bool
+    groups: int = 1
 
     def by_output(self, w: Tensor) -> Tensor:
         """The weight, or a gradient of its shape, as (out, everything else)."""
-        w = w.transpose(0, 1) if self.transposed else w
-        return w.reshape(w.shape[0], -1)
+        return self._by(w, self.transposed)
 
     def by_input(self, w: Tensor) -> Tensor:
         """The weight, or a gradient of its shape, as (in, everything else)."""
-        w = w if self.transposed else w.transpose(0, 1)
-        return w.reshape(w.shape[0], -1)
+        return self._by(w, not self.transposed)
+
+    def _by(self, w: Tensor, other: bool) -> Tensor:
+        """Rows of the stored first dimension, or of the ``other`` one: of each group its own."""
+        if not other:
+            return w.reshape(w.shape[0], -1)
+        return (
+            w.reshape(self.groups, w.shape[0] // self.groups, w.shape[1], -1).transpose(1, 2).flatten(0, 1).flatten(1)
+        )
 
 
 @dataclass(frozen=True)
@@ -184,7 +190,7 @@ def recorded(model: nn.Module, anatomy: Anatomy) -> Iterator[dict[str, LayerRun]
 
     def hook_for(layer: Layer) -> Callable[..., Tensor]:
         op = anatomy.operations[layer.operation]
-        grouped = "convolution" in op.name and op.args[8] != 1
+        groups = int(op.args[8]) if "convolution" in op.name else 1
 
         def hook(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
             if layer.name in runs or not isinstance(output, Tensor) or not inputs:
@@ -199,7 +205,7 @@ def recorded(model: nn.Module, anatomy: Anatomy) -> Iterator[dict[str, LayerRun]
                 z=output,
                 channel=layer.channel_dim,
                 transposed=layer.out_dim != 0,
-                grouped=grouped,
+                groups=groups,
             )
             return output.clone()  # an in-place activation must not overwrite what was noted
 

@@ -246,6 +246,4 @@ def _same(a: Tensor, b: Tensor) -> bool:
     if a.shape != b.shape:
         return False
     scale = float(a.abs().max()) if a.numel() else 0.0
-    return bool(torch.isfinite(a).all()) and float((a - b).abs().max() if a.numel() else 0.0) <= EQUAL * max(
-        scale, 1e-12
-    )
+    return bool(torch.isfinite(a).all()) and float((a - b).abs().max() if a.numel() else 0.0) <= EQUAL * scale

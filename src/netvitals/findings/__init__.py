@@ -8,6 +8,7 @@ from netvitals.findings.explanation import rule_named as rule_named
 from netvitals.findings.explanation import threshold_of as threshold_of
 from netvitals.findings.series import Measurements as Measurements
 from netvitals.findings.series import Series as Series
+from netvitals.findings.series import Totals as Totals
 from netvitals.findings.series import is_pooled as is_pooled
 from netvitals.findings.series import measurements_by_run as measurements_by_run
 from netvitals.findings.series import table as table

@@ -103,7 +103,7 @@ def overfitting(context: Context) -> Iterator[Finding]:
     rise = line(held.steps[after], held.values[after])
     ahead = loss.values[loss.steps >= held.steps[low]]
     falls = line(loss.steps[loss.steps >= held.steps[low]], ahead)
-    grown = float(np.median(held.values[-3:])) / max(float(smooth[low]), 1e-12) - 1
+    grown = float(np.median(held.values[-3:])) / max(float(smooth[low]), 1e-12 * float(np.abs(smooth).max()) or 1.0) - 1
     if (
         (rise.t > 4 or (rise.t > 1 and grown > 0.3))
         and grown > 0.1

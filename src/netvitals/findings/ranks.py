@@ -49,7 +49,7 @@ def _finding(
     first = f"rank {ranks[0]}, micro-batch {batches[0]} on step {steps[0]}"
     usual, times = int(np.bincount(ranks).argmax()), len(steps)
     same = int((ranks == usual).sum())
-    again = f", and again on {times - 1} of {len(ratio.steps)} measured steps" if times > 1 else ""
+    again = f", and on {times / len(ratio.steps):.0%} of the measured steps" if times > 1 else ""
     lengths = table.array("ranks", "model", "grad_norm")
     several = lengths is not None and len(lengths) > 1
     whole = same == times and times >= OFTEN and several

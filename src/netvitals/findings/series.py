@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -86,6 +87,24 @@ class Series:
         )
 
 
+class Totals(NamedTuple):
+    """What thinned curves cannot tell.
+
+    Part of :class:`Measurements`.
+
+    Attributes:
+        measured_steps: those with a measurement besides the loss.
+        broken_losses: losses that are NaN or infinite.
+        first_loss: the loss that was measured first.
+        lowest_loss: the lowest finite one.
+    """
+
+    measured_steps: int
+    broken_losses: int
+    first_loss: float
+    lowest_loss: float
+
+
 @dataclass
 class Measurements:
     """All series of a source, with sites in the order of the model's depth.
@@ -96,11 +115,13 @@ class Measurements:
         series: a curve by (vital, site, metric).
         arrays: the latest of each series.
         meta: the metadata of the run: sites, roles, shapes, optimizers.
+        totals: counts of all that was measured, where the curves are thinned.
     """
 
     series: dict[tuple[str, str, str], Series]
     arrays: dict[tuple[str, str, str], ArrayMeasurement] = field(default_factory=dict)
     meta: Mapping[str, Any] = field(default_factory=dict)
+    totals: Totals | None = None
 
     def get(self, vital: str, site: str, metric: str) -> Series | None:
         """The curve of ``metric`` of ``vital`` at ``site``; None if there is none."""
@@ -165,10 +186,17 @@ class Measurements:
     def steps(self) -> list[int]:
         return _steps(self.series.values())
 
-    @property
-    def looks(self) -> int:
-        """Measured steps: those with a measurement besides the loss."""
-        return len(_steps(s for s in self.series.values() if s.vital != "loss"))
+    def counted(self) -> Totals:
+        """The totals; counted in the curves where these are whole."""
+        if self.totals is not None:
+            return self.totals
+        loss = self.loss
+        if loss is None or not len(loss.values):
+            numbers = 0, math.nan, math.nan
+        else:
+            lowest = float(loss.finite.min()) if len(loss.finite) else math.nan
+            numbers = len(loss.values) - len(loss.finite), float(loss.values[0]), lowest
+        return Totals(len(_steps(s for s in self.series.values() if s.vital != "loss")), *numbers)
 
     @property
     def loss(self) -> Series | None:
@@ -282,10 +310,13 @@ def _gathered(
 
 
 def measurements_by_run(
-    columns: Mapping[tuple[str, str, str], tuple[Any, Any]], arrays: Iterable[ArrayMeasurement], meta: Mapping[str, Any]
+    columns: Mapping[tuple[str, str, str], tuple[Any, Any]],
+    arrays: Iterable[ArrayMeasurement],
+    meta: Mapping[str, Any],
+    totals: Totals | None = None,
 ) -> Measurements:
     """A table of ``columns`` (steps, values) by (vital, site, metric), with ``meta``; of several ``arrays`` of a series
-    the latest counts.
+    the latest counts. ``totals`` are those of all measurements, where the columns are thinned.
     """
     latest: dict[tuple[str, str, str], ArrayMeasurement] = {}
     for a in arrays:
@@ -294,7 +325,7 @@ def measurements_by_run(
             latest[key] = a
     depth = _depth(meta, columns)
     series = {key: _series(key, *columns[key]) for key in sorted(columns, key=lambda key: depth[key[1]])}
-    return _without_broken(Measurements(series, latest, meta))
+    return _without_broken(Measurements(series, latest, meta, totals))
 
 
 def _without_broken(table: Measurements) -> Measurements:
@@ -311,7 +342,7 @@ def _without_broken(table: Measurements) -> Measurements:
             void = np.isin(s.steps, list(steps))
             table.series[key] = Series(*key, s.steps, np.where(void, np.nan, s.values))
     kept = {key: a for key, a in table.arrays.items() if a.vital not in COUNTED or a.step not in broken.get(a.site, ())}
-    return Measurements(table.series, kept, table.meta)
+    return Measurements(table.series, kept, table.meta, table.totals)
 
 
 def _series(key: tuple[str, str, str], steps: Any, values: Any) -> Series:

@@ -218,7 +218,7 @@ def _swing(table: Measurements) -> tuple[int, float, float, tuple[int, int]] | N
         return None
     if table.meta.get("probe") or not marks or not all(np.ptp(s.finite) == 0 for s in marks if len(s.finite)):
         return None  # the batches differ: what swings may be the data
-    rises = np.diff(loss.values) / np.maximum(loss.values[:-1], 1e-12)
+    rises = np.diff(loss.values) / np.maximum(loss.values[:-1], 1e-12 * np.abs(loss.values).max() or 1.0)
     window = np.lib.stride_tricks.sliding_window_view(rises, SWINGS)
     up = (window > SWING).mean(1)
     worst = int(np.argmax(up))

@@ -19,6 +19,8 @@ import numpy as np
 from netvitals.capture import Result
 from netvitals.gates.prediction import margins, predict
 
+STILL = 1e-5  # a smaller change of density is none
+
 
 @dataclass(frozen=True, kw_only=True)
 class GateForecast(Result):
@@ -52,7 +54,8 @@ class GateForecast(Result):
 
     @property
     def direction(self) -> int:
-        return int(np.sign(self.change))
+        """+1 where the density rises, −1 where it falls, 0 where it moves by less than rounding does."""
+        return int(np.sign(self.change)) if abs(self.change) > STILL else 0
 
     @property
     def way(self) -> str:

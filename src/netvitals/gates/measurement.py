@@ -8,13 +8,17 @@ density comes out far too high. Elements that cannot be divided are left out and
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import chain
+from types import CellType, FunctionType
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from netvitals.capture import (
     ActivationView,
@@ -109,6 +113,18 @@ def _inputs(task: Task) -> Any:
     return dict(task.kwargs) if task.kwargs else (task.args, None)
 
 
+def _kept(f: Callable[..., Any]) -> Callable[..., Any]:
+    """An activation as it is now: one with parameters is copied, since the model trains on."""
+    owner = getattr(f, "__self__", None)
+    if isinstance(owner, nn.Module) and any(True for _ in chain(owner.parameters(), owner.buffers())):
+        return getattr(copy.deepcopy(owner), f.__name__)
+    if isinstance(f, FunctionType) and f.__closure__:  # a traced one holds the tensors that it computes with
+        own = lambda t: t.detach().clone() if isinstance(t, Tensor) else t
+        cells = tuple(CellType(tree_map(own, cell.cell_contents)) for cell in f.__closure__)
+        return FunctionType(f.__code__, f.__globals__, f.__name__, f.__defaults__, cells)
+    return f
+
+
 class _Collector(Vital):
     """Turns slopes into results, one site at a time; the first error is kept, not turned into a warning."""
 
@@ -155,7 +171,7 @@ class _Collector(Vital):
             undefined=slope.numel() - measured,
             mu=view.mean.double().cpu().numpy(),
             sigma=view.variance.double().sqrt().cpu().numpy(),
-            f=view.f,
+            f=_kept(view.f),
         )
 
 

@@ -22,6 +22,8 @@ from torch import Tensor
 
 from netvitals.capture import Result
 
+NEITHER = 1e-4  # of the typical deviation: a population margin below has no direction
+
 
 def predict(mu: Any, sigma: Any, f: Any, theta: float = 0.01) -> Any:
     r"""Predicted gate density $\sum_j \Phi((b_j-\mu)/\sigma) - \Phi((a_j-\mu)/\sigma)$ over the active intervals.
@@ -56,6 +58,7 @@ class Margins(Result):
         theta: threshold of the gates.
         z_low: the lowest input whose gate is above the threshold.
         population: a number: mean(mu) - z_low.
+        deviation: root of the mean of sigma², what the population margin is compared with.
         raw: mu − z_low.
         normalized: ±inf where sigma is 0, NaN where the margin is 0 too.
         phi: Φ of the normalised margin: the density if the gate opened at z_low and never shut.
@@ -67,6 +70,7 @@ class Margins(Result):
     theta: float
     z_low: float
     population: float
+    deviation: float
     raw: np.ndarray
     normalized: np.ndarray
     phi: np.ndarray
@@ -76,8 +80,12 @@ class Margins(Result):
 
     @property
     def direction(self) -> int:
-        """Sign of the population margin: where density goes as the variance collapses (+1 up, −1 down)."""
-        return 0 if math.isnan(self.population) else int(np.sign(self.population))
+        """Where density goes as the variance collapses: +1 up, −1 down, the sign of the population margin.
+
+        0 where it goes neither way: the margin is below 1e-4 of the typical deviation, as before a ReLU whose inputs
+        are normalised to mean zero. Its sign is rounding then.
+        """
+        return int(np.sign(self.population)) if abs(self.population) > NEITHER * self.deviation else 0
 
     @property
     def confidence(self) -> float:
@@ -95,7 +103,7 @@ class Margins(Result):
         return getattr(self, predictor)
 
     def __str__(self) -> str:
-        way = {1: "rises", -1: "falls", 0: "stays"}[self.direction]
+        way = {1: "rises", -1: "falls", 0: "neither rises nor falls"}[self.direction]
         return (
             f"theta {self.theta:g}: z_low {self.z_low:+.4f}, population margin {self.population:+.4f} "
             f"(density {way} as variance shrinks), predicted density {self.density:.4f} over {self.raw.size} "
@@ -133,6 +141,7 @@ def margins(mu: Any, sigma: Any, f: Any, theta: float = 0.01) -> Margins:
         theta=float(theta),
         z_low=z_low,
         population=float(raw.mean()),
+        deviation=float(std.square().mean().sqrt()),
         raw=raw.cpu().numpy(),
         normalized=normalized.cpu().numpy(),
         phi=torch.special.ndtr(normalized).cpu().numpy(),

@@ -51,7 +51,8 @@ class Invariant:
             before = net.value(twin(*args, **kwargs))
             moved.act(0.5 * torch.randn(gauge.modes, generator=generator, dtype=torch.float64))
             after = net.value(twin(*args, **kwargs))
-        return float((after - before).abs().max() / before.abs().max().clamp_min(1e-12))
+        change, size = (float(t.abs().max()) for t in (after - before, before))
+        return change / size if size else change
 
 
 @undisturbed

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from netvitals.findings import Findings, Measurements, Series, is_pooled
+from netvitals.findings import Findings, Measurements, is_pooled
 from netvitals.runs import Finding
 
 COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
@@ -40,7 +40,7 @@ def plural(count: int, noun: str, many: str = "") -> str:
 
 def sentences(table: Measurements, findings: Findings, *, kind: str, status: str) -> list[str]:
     """Summary: how it went, what was found, how much was measured."""
-    return [s for s in (_course(table.loss, table.steps, kind, status), _verdict(findings), _scope(table)) if s]
+    return [s for s in (_course(table, kind, status), _verdict(findings), _scope(table)) if s]
 
 
 def tally(findings: Sequence[Finding]) -> str:
@@ -57,15 +57,17 @@ def tally(findings: Sequence[Finding]) -> str:
     return " · ".join(parts) or "none"
 
 
-def loss_caption(loss: Series) -> str:
+def loss_caption(table: Measurements) -> str:
     """From where to where the loss went, and its lowest."""
-    finite = loss.finite
-    if not len(finite):
+    loss, totals = table.loss, table.counted()
+    if loss is None or not len(loss.finite):
         return "no finite loss"
-    return f"{float(finite[0]):.3g} → {loss.end:.3g}, lowest {float(finite.min()):.3g}"
+    first = totals.first_loss if np.isfinite(totals.first_loss) else float(loss.finite[0])
+    return f"{first:.3g} → {loss.end:.3g}, lowest {totals.lowest_loss:.3g}"
 
 
-def _course(loss: Series | None, steps: list[int], kind: str, status: str) -> str:
+def _course(table: Measurements, kind: str, status: str) -> str:
+    loss, steps, totals = table.loss, table.steps, table.counted()
     if not steps:
         return "Nothing was recorded."
     if kind == "checkup":
@@ -74,9 +76,9 @@ def _course(loss: Series | None, steps: list[int], kind: str, status: str) -> st
     head = f"{how} {'at' if status == 'running' else 'after'} step {steps[-1]:,}"
     if loss is None or not len(loss.finite):
         return head + "."
-    if len(loss.finite) < len(loss.values):
-        return f"{head}; the loss was not a number on {plural(len(loss.values) - len(loss.finite), 'step')}."
-    first = float(loss.values[0])
+    if totals.broken_losses:
+        return f"{head}; the loss was not a number on {plural(totals.broken_losses, 'step')}."
+    first = totals.first_loss
     return f"{head}; the loss {'fell' if loss.end < first else 'rose'} from {first:.3g} to {loss.end:.3g}."
 
 
@@ -92,7 +94,7 @@ def _verdict(findings: Findings) -> str:
 def _scope(table: Measurements) -> str:
     vitals = {s.vital for s in table.series.values()} - {"loss"}
     sites = {s.site for s in table.series.values() if not is_pooled(s.site)}
-    observations = table.looks
+    observations = table.counted().measured_steps
     skipped = len(table.meta.get("skipped") or ())
     if not vitals:
         return ""

@@ -5,6 +5,10 @@ from netvitals.stats.correlation import Correlation, pearson, spearman
 # for other packages of netvitals, not public
 from netvitals.stats.histogram import MagnitudeHistogram as MagnitudeHistogram
 from netvitals.stats.line import Slope, local_slopes, loglog_slope, slope
+from netvitals.stats.norms import inner as inner
+from netvitals.stats.norms import norm as norm
+from netvitals.stats.norms import norms as norms
+from netvitals.stats.norms import row_norms as row_norms
 from netvitals.stats.order import host_nonzero_median as host_nonzero_median
 from netvitals.stats.order import quantile_rank as quantile_rank
 from netvitals.stats.order import quantiles as quantiles

@@ -59,7 +59,7 @@ class MagnitudeHistogram:
         return (0 if self.counts is None else self.total - round(share * self.total)), edge
 
     def quantile(self, q: float, *, nonzero: bool = False) -> float:
-        """The q-quantile as the middle of its bin; of the values above zero only, if asked."""
+        """The q-quantile between the middles of the bins where its rank is; of values above zero only, if asked."""
         if self.counts is None:
             return float("nan")
         counts = self.counts.cpu()
@@ -69,8 +69,15 @@ class MagnitudeHistogram:
         total = int(counts.sum())
         if total == 0:
             return float("nan")
-        index = int(torch.searchsorted(counts.cumsum(0), int(q * (total - 1)), right=True))
-        return 0.0 if index == 0 else (_edge(index - 1) + _edge(index)) / 2
+        rank, below = q * (total - 1), counts.cumsum(0)
+        ends = [min(int(rank) + more, total - 1) for more in (0, 1)]
+        low, high = (_middle(int(torch.searchsorted(below, end, right=True))) for end in ends)
+        share = rank - int(rank)
+        return (1 - share) * low + share * high
+
+
+def _middle(index: int) -> float:
+    return 0.0 if index == 0 else (_edge(index - 1) + _edge(index)) / 2
 
 
 def _edge(index: int) -> float:

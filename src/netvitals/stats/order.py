@@ -66,15 +66,21 @@ def largest(rows: Tensor, k: int) -> Tensor:
     return candidates.topk(k, dim=-1).values
 
 
-def upper_quantile(rows: Tensor, q: float = 0.999) -> Tensor:
-    """Quantile near the top of each row, exact up to 2¹⁷ elements a row, from a strided sample of as many beyond.
+def upper_quantile(rows: Tensor, q: float = 0.999, most: int = TAIL_SAMPLE) -> Tensor:
+    """Quantile near the top of each row, between two elements where its rank is, as numpy and torch have it.
 
-    >>> upper_quantile(torch.arange(4000.0)[None], q=0.999)
-    tensor([3995.])
+    Exact up to ``most`` elements a row (2¹⁷), from a strided sample of as many beyond.
+
+    >>> upper_quantile(torch.tensor([[1.5, 0.5, 0.5]]), q=0.999)
+    tensor([1.4980])
     """
-    rows = sampled(rows, TAIL_SAMPLE)
+    rows = sampled(rows, most)
     n = rows.shape[-1]
-    return largest(rows, n - quantile_rank(n, q))[:, -1]
+    low = quantile_rank(n, q)
+    top, share = largest(rows, n - low), q * (n - 1) - low
+    if not share:
+        return top[:, -1]
+    return (1 - share) * top[:, -1] + share * top[:, -2]
 
 
 def nonzero_median(rows: Tensor) -> Tensor:

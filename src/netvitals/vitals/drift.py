@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from netvitals import stats
 from netvitals.capture import (
     ActivationView,
     Layout,
@@ -172,7 +173,7 @@ class Drift(Vital):
             pos = all_ = by_unit.sum()
             abs_pos = abs_all = torch.abs(active, out=view.scratch).sum()
             along = euler_sum = active.mul_(a).sum()
-            energy = torch.linalg.vector_norm(a).square()
+            energy = stats.norm(a).square()
         else:
             gp = g * view.as_view(view.derivative)
             active = gp * on
@@ -180,7 +181,7 @@ class Drift(Vital):
             pos, all_ = by_unit.sum(), gp.sum()
             abs_pos, abs_all = active.abs().sum(), gp.abs().sum()
             along, euler_sum = (active * a).sum(), (gp * view.x_view).sum()
-            energy = torch.linalg.vector_norm(a * on).square()
+            energy = stats.norm(a * on).square()
         per = view.samples if self.reduction == "mean" else 1
         sums = torch.stack([pos, all_, abs_pos, abs_all, along, euler_sum]) * per
         recorder.on_host(
@@ -216,6 +217,8 @@ class Drift(Vital):
         if self._read_at is not None and 0 < recorder.step - self._read_at < self.weights_min_steps:
             return
         self._read_at = recorder.step
+        why = "it is complex: its entries have no sign and no order"
+        recorder.skipped.update({f"{n} (drift)": why for n, p in view.params.items() if p.is_complex()})
         if view.pieces:
             write_drift(recorder, view)
             return
@@ -235,7 +238,7 @@ class Drift(Vital):
                     order += names
             if names[0] in view.grads:
                 g = view.rows("grads", names)
-                columns += [g.abs().mean(1), torch.linalg.vector_norm(g, dim=1)]
+                columns += [g.abs().mean(1), stats.row_norms(g)]
                 metrics += GRADIENT_METRICS
             recorder.write(names, metrics, torch.stack(columns, dim=1))
         if rows and len({t.device for t in rows}) == 1:

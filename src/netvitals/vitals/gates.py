@@ -14,7 +14,7 @@ import torch
 
 from netvitals.capture import ActivationView, Metric, ProductView, Recorder, ReduceOverRanks, Vital
 from netvitals.gates import checked_thetas
-from netvitals.stats import quantiles, sampled
+from netvitals.stats import norm, quantiles, sampled
 from netvitals.vitals._pooling import Pool, PooledTable, Rows
 
 QUANTILES = (0.05, 0.50, 0.95)
@@ -85,7 +85,7 @@ class Gates(Vital):
         gate, scratch = slope.abs(), view.scratch
         shares = [torch.gt(gate, t, out=scratch).mean(view.over) for t in self.thetas]
         mean = slope.mean()
-        spread = torch.linalg.vector_norm(torch.sub(slope, mean, out=scratch))
+        spread = norm(torch.sub(slope, mean, out=scratch))
         tails = quantiles(sampled(gate.reshape(-1)), QUANTILES)
         self._smooth.add(
             recorder,

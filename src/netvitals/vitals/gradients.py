@@ -7,7 +7,7 @@ $\|\Delta w\| / \|w\|$ with $w$ before the step. For the model the same from the
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import ClassVar
 
@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from netvitals import stats
 from netvitals.capture import Metric, ParameterView, Recorder, Vital
 
 
@@ -57,7 +58,11 @@ class Gradients(Vital):
     takes_pieces = True
 
     def parameters(self, recorder: Recorder, view: ParameterView) -> None:
-        names = [n for n, p in view.params.items() if p.is_floating_point() and torch.Size(view.shape(n)).numel()]
+        names = [
+            n
+            for n, p in view.params.items()
+            if (p.is_floating_point() or p.is_complex()) and torch.Size(view.shape(n)).numel()
+        ]
         whole = len(names)
         held: dict[str, dict[str, Tensor]] = {
             which: dict(getattr(view, which)) for which in ("params", "before", "grads")
@@ -74,7 +79,9 @@ class Gradients(Vital):
         tensors += updates
         shapes = {n: view.shape(n) if n in view.params else params[n].shape for n in grads}
         roots = {n: math.prod(shape) ** 0.5 for n, shape in shapes.items() if len(shape) > 1}
-        norms = _norms(tensors)
+        norms = stats.norms(tensors)
+        if len({(t.device, t.dtype) for t in norms}) == 1:
+            norms = [torch.stack(norms)]
         over = view.over(("norm",) * len(norms), [*names, *grads, *before])
         if view.pieces and len(norms) != 1:  # a row of its own for each share
             norms, over = [torch.stack([n.to(norms[0]) for n in norms])], over._replace(kinds=("norm",))
@@ -89,9 +96,9 @@ class Gradients(Vital):
         if view.pieces:  # a gradient that is not there stands as an empty one
             moved = [n for n in moved if view.pieces[n].numel]
         falls = [
-            torch.dot(view.grads[n].to(updates[n].dtype).reshape(-1), updates[n].reshape(-1))
+            stats.inner(view.grads[n].to(updates[n].dtype), updates[n])
             if view.grads[n].numel()
-            else updates[n].new_zeros(())
+            else torch.zeros((), dtype=updates[n].real.dtype, device=updates[n].device)
             for n in moved
         ]
         if falls:
@@ -149,10 +156,3 @@ def _stacks_of(view: ParameterView) -> list[str]:
 def _ratio(update: float, weight: float) -> float:
     """A tensor that leaves zero has moved by all it is; one that stays there has not moved."""
     return update / weight if weight else float(update > 0)
-
-
-def _norms(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """One norm a tensor, together where they are on one device; half precision is squared in float32."""
-    wide = [t.float() if t.dtype in (torch.float16, torch.bfloat16) else t for t in tensors]
-    norms = list(torch._foreach_norm(wide)) if wide else []
-    return [torch.stack(norms)] if len({(t.device, t.dtype) for t in norms}) == 1 else norms

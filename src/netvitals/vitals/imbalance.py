@@ -14,6 +14,7 @@ from typing import ClassVar
 import numpy as np
 import torch
 
+from netvitals import stats
 from netvitals._help import hint
 from netvitals.anatomy import Anatomy
 from netvitals.capture import Metric, ParameterView, Recorder, Vital, WatchContext
@@ -63,7 +64,7 @@ class Imbalance(Vital):
         recorder.skipped.update(self._skipped)
         if not self._names:
             return
-        norms = torch.stack(torch._foreach_norm([view.params[n] for n in self._names]))
+        norms = torch.stack(stats.norms([view.params[n] for n in self._names]))
         recorder.on_host((norms,), partial(self._finish, recorder), view.over("norm", self._names))
 
     def _finish(self, recorder: Recorder, norms: np.ndarray) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from netvitals.capture import ActivationView, Kind, Layout, Metric, Recorder, ReduceOverRanks, TensorView, Vital
 from netvitals.drift import SPIKE_RMS, heights
-from netvitals.stats import host_nonzero_median, sampled, upper_quantile
+from netvitals.stats import host_nonzero_median, norm, sampled, upper_quantile
 
 MEDIAN_SAMPLE = 512  # entries behind the median, evenly strided
 METRICS = (
@@ -100,7 +100,7 @@ class Spikes(Vital):
         mean = a.mean()
         squares = torch.sub(a, mean, out=view.scratch)
         squares.mul_(squares)
-        variance, fourth = squares.mean(), torch.linalg.vector_norm(squares)
+        variance, fourth = squares.mean(), norm(squares)
         flat = size.reshape(1, -1)
         p999, limit = upper_quantile(flat), (variance + mean * mean).sqrt() * self.k
         count = torch.gt(size, limit, out=squares).sum()

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from netvitals.capture import Hook, Recorder, detached_context, is_distributed, tensors
+from netvitals.stats import norm
 
 if TYPE_CHECKING:
     from netvitals.vitals import RanksVital as RanksVital
@@ -101,7 +102,7 @@ class MicroBatchGradients:
                 # where the model is not called itself, the n-th gradient of a parameter is that of the n-th micro-batch
                 batch = self._passes - 1 if self._passes else self._arrived[key]
                 self._arrived[key] += 1
-                self._squares.setdefault(batch, []).append(torch.linalg.vector_norm(values.detach()).square())
+                self._squares.setdefault(batch, []).append(norm(values.detach()).square())
 
         return arrived
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -227,25 +227,48 @@ class OptimizerHooks:
     # Every training step passes here, between the user's own kernels: a call costs microseconds, so the usual way, one
     # optimizer and nothing to look at, makes none that it does not need.
 
-    def _before(self, optimizer: Any, *_: Any) -> None:
+    def _before(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if optimizer is not self._usual() and not self._follows(optimizer):
-            return
+            return None
         if self.on_cuda and is_captured():
-            return
+            return None
         if self._running and any(o is optimizer for o in self._running):  # its last step raised
             self._running.clear()
         self._running.append(optimizer)
         if len(self._running) > 1:
-            return
+            return None
         if self._stepped and any(o is optimizer for o in self._stepped):
             self.end(late=True)
         if self.about_to_step is not None and not self._stepped:
             look, self.about_to_step = self.about_to_step, None
             look()
-        if self._moved is not None and self._keep:
-            mine = [(name, local(p.detach())) for name, p in self._mine(optimizer)]
-            # times one: the quickest copy of many
-            self.before.update(zip((name for name, _ in mine), torch._foreach_mul([p for _, p in mine], 1)))
+        if self._moved is None or not self._keep:
+            return None
+        mine = [(name, local(p.detach())) for name, p in self._mine(optimizer)]
+        self.before.update(zip((name for name, _ in mine), _copied([p for _, p in mine])))
+        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+        if closure is None:
+            self._take_gradients(optimizer)
+            return None
+
+        def watched() -> Any:
+            loss = closure()
+            if self._moved is not None:
+                self._take_gradients(optimizer)
+            return loss
+
+        if "closure" in kwargs:
+            return args, {**kwargs, "closure": watched}
+        return (args[0], watched, *args[2:]), kwargs
+
+    def _take_gradients(self, optimizer: Any) -> None:
+        """Copy the gradients that a step is about to use: an optimizer may write into them."""
+        mine = [(name, p.grad.detach()) for name, p in self._mine(optimizer) if p.grad is not None]
+        found = _copied([g for _, g in mine])
+        scale = getattr(optimizer, "grad_scale", None)  # a fused one divides by what a GradScaler multiplied with
+        if isinstance(scale, Tensor):
+            found = [g / scale.to(g.device) for g in found]
+        self.grads.update(zip((name for name, _ in mine), found))
 
     def _after(self, optimizer: Any, *_: Any) -> None:
         usual = optimizer is self._usual()
@@ -278,13 +301,6 @@ class OptimizerHooks:
         self._seen, self._gave_up, self._calls = True, False, 0
         if complete and len(self._expected) == 1 and self._expected[0]() is optimizer:
             self._usual = self._expected[0]
-        if self._moved is not None and self._keep:
-            # zero_grad(set_to_none=False) may come before the last one: only a copy is safe
-            self.grads.update(
-                (name, p.grad if complete else p.grad.detach().clone())
-                for name, p in self._mine(optimizer)
-                if p.grad is not None
-            )
         if complete:
             self.end()
 
@@ -310,6 +326,13 @@ class OptimizerHooks:
 def _marked(p: Tensor) -> tuple[Tensor, Tensor | None, int]:
     """A parameter, its gradient, and how often that was written to."""
     return p, p.grad, 0 if p.grad is None else p.grad._version
+
+
+def _copied(tensors: list[Tensor]) -> Sequence[Tensor]:
+    """A copy of each tensor; times one is the quickest copy of many."""
+    if all(type(t) is Tensor and t.layout is torch.strided for t in tensors):
+        return torch._foreach_mul(tensors, 1)
+    return [t.clone() for t in tensors]
 
 
 def nobody() -> None:

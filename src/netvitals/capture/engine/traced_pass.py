@@ -207,7 +207,8 @@ def activation_of(frame: Frame) -> Callable[[Tensor], Tensor]:
     if frame.f is not None:
         return frame.f
     if isinstance(module, nn.PReLU):  # derivatives of half precision are taken in float32
-        return lambda x: F.prelu(x, module.weight.detach().to(x.dtype))
+        weight = module.weight.detach().clone()  # as it is in this pass: who keeps the function keeps the slope
+        return lambda x: F.prelu(x, weight.to(x.dtype))
     return (lambda x: module.forward(x.clone())) if frame.module_info.in_place else module.forward
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from netvitals.capture import Result
-from netvitals.curvature.measure.metrics import FLOOR
+from netvitals.curvature.measure.metrics import gn_gap
 from netvitals.curvature.measure.result import InterlayerCurvature, shortened
 
 
@@ -83,7 +83,7 @@ def decay(found: InterlayerCurvature, distance: Callable[[str, str], int | None]
         resonance=r,
         coupling=mean(found.coupling),
         stable_rank=mean(found.stable_rank),
-        gap=t / (gn + FLOOR),
+        gap=gn_gap(t[None], gn[None])[0],
         gauss_newton=gn,
         tensor=t,
         rate=rate,

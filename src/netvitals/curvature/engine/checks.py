@@ -4,12 +4,11 @@ r"""What a measurement of curvature takes for granted, looked at on the user's o
   must reach no perturbation of the other half.
 * The loss is a function of the model's output alone: then $\nabla L = J^\top\nabla_{out}L$, and only then is
   $H = GN + T$ with the curvature of the loss at the output.
-* Second derivatives are right: $z^\top Hw = w^\top Hz$. torch's own are not for every operation.
+* Second derivatives are right: $z^\top Hw = w^\top Hz$. torch has wrong ones for some operations.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from netvitals.curvature.engine.problem import Problem
     from netvitals.curvature.engine.tape import Tape
 
-ENOUGH = 12  # products of an iteration that are held against the first for symmetry
+PROBES = 3  # random vectors that a second derivative is checked for symmetry with
 LOOSE = 1e-6  # what casts to float32 inside a model leave of double precision
 
 
@@ -77,93 +76,35 @@ def tolerance(dtype: torch.dtype) -> float:
     return max(1e4 * torch.finfo(dtype).eps, LOOSE)
 
 
-class Symmetry:
-    r"""Compares $z_i^\top Hz_j$ with $z_j^\top Hz_i$ among the products that a measurement makes anyway.
+def asymmetry(apply: Callable[[list[Tensor]], list[Tensor]], leaves: Sequence[Tensor]) -> float:
+    r"""The largest $|z_i^\top Hz_j - z_j^\top Hz_i|$ of three random vectors, over $\|Hz\|\|z\|/\sqrt d$.
 
-    >>> seen = Symmetry(torch.float64)
+    That is the size of the difference where H is antisymmetric.
+
+    Args:
+        apply: H times one vector, given and returned as pieces (1, ...) like the leaves.
+        leaves: what the vectors are shaped like.
+
     >>> h = torch.tensor([[1.0, 2.0], [0.0, 1.0]], dtype=torch.float64)
-    >>> for z in torch.eye(2, dtype=torch.float64):
-    ...     seen.add(z, h @ z)
-    >>> round(seen.defect, 3)
-    1.748
+    >>> asymmetry(lambda z: [z[0] @ h.mT], [h[0]]) > 0.1, asymmetry(lambda z: z, [h[0]])
+    (True, 0.0)
     """
-
-    def __init__(self, dtype: torch.dtype) -> None:
-        self.defect = 0.0  # largest |zᵀHw − wᵀHz| over ‖Hw‖‖z‖/√d, which is its size for an antisymmetric H
-        self._tolerance, self._seen = tolerance(dtype), 0
-        self._rounding = max(256 * torch.finfo(dtype).eps, LOOSE)  # of a product, over its length
-        self._first: tuple[Tensor, Tensor] | None = None
-
-    def add(self, z: Tensor, hz: Tensor) -> None:
-        """One more product; the first is kept and the others are held against it."""
-        z, hz = z.detach().reshape(-1), hz.detach().reshape(-1)
-        self._seen += 1
-        if self._first is None:
-            self._first = z, hz
-            return
-        first, image = self._first
-        gap = float((torch.dot(z, image) - torch.dot(first, hz)).abs())
-        whole = 0.5 * float(z.norm() * image.norm() + first.norm() * hz.norm())
-        if whole > 0 and math.isfinite(gap):
-            # Lanczos vectors lie along each other's products, so that both sides are large and so is their rounding
-            self.defect = max(self.defect, (gap - self._rounding * whole) * z.numel() ** 0.5 / whole)
-
-    def watching(self, apply: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-        """``apply`` on rows of vectors, with the first products noted."""
-
-        def watched(rows: Tensor) -> Tensor:
-            images = apply(rows)
-            for z, hz in zip(rows, images):
-                if self._seen < ENOUGH:
-                    self.add(z, hz)
-            return images
-
-        return watched
-
-    def demand(self) -> None:
-        """Raise a sentence where the matrix is not symmetric."""
-        demand_symmetry(self.defect, self._tolerance)
+    source = torch.Generator(device=leaves[0].device).manual_seed(0)
+    normal = lambda x: torch.randn(1, *x.shape, generator=source, dtype=torch.float32, device=source.device).to(x.dtype)
+    flat = lambda pieces: torch.cat([one.reshape(-1).double() for one in pieces])
+    vectors = [[normal(x) for x in leaves] for _ in range(PROBES)]
+    z, hz = torch.stack([flat(v) for v in vectors]), torch.stack([flat(apply(v)) for v in vectors])
+    if not bool(torch.isfinite(hz).all()):
+        return 0.0
+    forms = z @ hz.mT
+    lengths = z.norm(dim=1)[:, None] * hz.norm(dim=1) / z.shape[1] ** 0.5
+    sizes = (lengths + lengths.mT) / 2
+    return float(torch.where(sizes > 0, (forms - forms.mT).abs() / sizes, 0.0).max())
 
 
-class PairSymmetry:
-    r"""The same between nodes: $z_v^\top H_{v,w}z_w$ and $z_w^\top H_{w,v}z_v$ from the first product at each node."""
-
-    def __init__(self, dtype: torch.dtype) -> None:
-        self._tolerance = tolerance(dtype)
-        self._seen: dict[int, tuple[Tensor, list[Tensor]]] = {}
-        self._gaps: list[tuple[float, float]] = []  # difference of two numbers that should agree, and their size
-
-    @property
-    def defect(self) -> float:
-        """The largest gap as a share of its size; a block that vanishes beside the others is rounding."""
-        floor = self._tolerance * max((size for _, size in self._gaps), default=0.0)
-        return max((gap / max(size, floor) for gap, size in self._gaps if size > 0), default=0.0)
-
-    def __contains__(self, w: int) -> bool:
-        return w in self._seen
-
-    def add(self, w: int, rows: Tensor, images: list[Tensor]) -> None:
-        """Products at node w, held against those of the nodes before it, and the second against the first."""
-        self._seen[w] = rows[0], [image[0] for image in images]
-        for v, (u, others) in self._seen.items():
-            if v != w:
-                self._hold(u, images[v][0], rows[0], others[w])
-        self._hold(rows[0], images[w][1], rows[1], images[w][0])
-
-    def _hold(self, u: Tensor, here: Tensor, z: Tensor, there: Tensor) -> None:
-        gap = float((u * here).sum() - (z * there).sum())
-        size = float(u.norm() * here.norm() / u.numel() ** 0.5 + z.norm() * there.norm() / z.numel() ** 0.5) / 2
-        if math.isfinite(gap):
-            self._gaps.append((abs(gap), size))
-
-    def demand(self) -> None:
-        """Raise a sentence where the blocks are not each other's transposes."""
-        demand_symmetry(self.defect, self._tolerance)
-
-
-def demand_symmetry(defect: float, allowed: float) -> None:
-    """Raise a sentence where a second derivative is not symmetric."""
-    if defect > allowed:
+def require_symmetric(defect: float, dtype: torch.dtype) -> None:
+    """Raise a sentence where a second derivative computed in this dtype is not symmetric."""
+    if defect > tolerance(dtype):
         raise ValueError(
             f"the second derivative that torch computes here is not symmetric (by about {defect:.1%} of its "
             "size): one operation of the model has a wrong one. weight_norm is known for it: fold it into the "

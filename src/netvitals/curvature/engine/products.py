@@ -16,14 +16,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import zip_longest
 from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from netvitals.curvature.engine.checks import asymmetry, require_symmetric
 from netvitals.curvature.engine.cost import Cost
-from netvitals.curvature.engine.fisher import OutputLikelihood, likelihood_at
+from netvitals.curvature.engine.fisher import FISHERS, OutputLikelihood, likelihood_at
 from netvitals.curvature.engine.probes import draw, generator
 from netvitals.curvature.engine.tape import Tape
 
@@ -81,6 +83,7 @@ class Products:
         self.pull = [p.clone().requires_grad_(True) for p in tape.pull]
         if split:
             _ = self.gradient
+        self.symmetric: set[str] = set()  # what was found so; batches of one stream share it
         self._straight: set[int] = set()
         self.curved_at: set[int] = set()  # nodes whose column has a tensor part; batches of one stream share them
         self.labels, self.seed = 1, 0  # drawn for a Monte Carlo Fisher matrix, and their seed
@@ -143,6 +146,7 @@ class Products:
 
     def portion(self, w: int, probes: Pieces, at: slice) -> Column:
         """Apply column w to some of the probes."""
+        self.require_symmetric()
         return self._column(w, [p[at] for p in probes])
 
     def _column(self, w: int, probes: Pieces) -> Column:
@@ -177,8 +181,33 @@ class Products:
 
     def whole(self, probes: Pieces, part: Part = "H") -> Pieces:
         """The whole matrix over all leaves times probes (m, ...) per leaf; no split, one backward pass for H."""
+        self.require_symmetric(part)
         out = [self._whole([p[at] for p in probes], part) for at in self.portions(probes[0].shape[0])]
         return out[0] if len(out) == 1 else [torch.cat(c) for c in zip(*out)]
+
+    def require_symmetric(self, part: str = "H") -> None:
+        """Raise a sentence where torch's second derivatives are wrong: asked before the first product of any method.
+
+        Gauss–Newton takes those of the loss alone. Of activations each example has its own perturbation here: one that
+        is shared may cancel out (before a batch norm), and what is left is rounding.
+        """
+        kind = "loss" if part == "GN" else "model"
+        if kind in self.symmetric or part in FISHERS:
+            return
+        if kind == "loss":
+            leaves, apply = self.tape.detached, lambda z: self.curved(z, 1)
+        else:
+            each = [row for rows in self.tape.rows for row in rows]
+            leaves = [leaf if row is None else row for row, leaf in zip_longest(each, self.flat)]
+            known = self.full_gradient if part == "H" and not each else self._gradient_of_loss(leaves)
+
+            def apply(z: Pieces) -> Pieces:
+                pairs = [(g, one) for g, one in zip(known, z) if g is not None and g.requires_grad]
+                self.cost.spend(2.0)
+                return filled(self.backward([g for g, _ in pairs], leaves, [one for _, one in pairs]), leaves, 1)
+
+        require_symmetric(asymmetry(apply, leaves), leaves[0].dtype)
+        self.symmetric.add(kind)
 
     def _whole(self, probes: Pieces, part: str) -> Pieces:
         m = probes[0].shape[0]
@@ -217,8 +246,11 @@ class Products:
     @cached_property
     def full_gradient(self) -> Sequence[Tensor | None]:
         """∇L with the loss attached to the outputs, for products with H in one backward pass."""
+        return self._gradient_of_loss(self.flat)
+
+    def _gradient_of_loss(self, leaves: Sequence[Tensor]) -> Sequence[Tensor | None]:
         self.cost.count_vjps(1)
-        return torch.autograd.grad(self.tape.whole_loss(), self.flat, create_graph=True, allow_unused=True)
+        return torch.autograd.grad(self.tape.whole_loss(), leaves, create_graph=True, allow_unused=True)
 
     def push(self, w: int, probes: Pieces) -> Pieces:
         """J_{out←w} z, per output tensor (m, B, ...)."""

@@ -83,6 +83,7 @@ class BatchStream:
         self._all_kept = False
         self._dim, self._in_first = 0, 1
         self._curved_at: set[int] = set()
+        self._symmetric: set[str] = set()
         self.make: Callable[[Problem, int], Tape] | None = None  # another kind of tape of every batch
         self._signs: dict[tuple[int, int], Tensor] = {}
         self._stack = ExitStack()
@@ -199,6 +200,7 @@ class BatchStream:
     def _joined(self, probes: Pieces) -> Pieces:
         """The same from graphs that were all kept: one backward pass goes through all of them and adds them up."""
         kept, total = list(self._kept.values()), sum(self.weights)
+        kept[0].require_symmetric("H")
         self._passes += 1
         out = []
         for at in kept[0].portions(probes[0].shape[0]):
@@ -250,6 +252,7 @@ class BatchStream:
             with self._recorded(batch) as tape:
                 products = Products(tape, memory=self.memory, roots="never", split=self.split, cost=self.cost)
                 products.labels, products.seed, products.curved_at = self.labels, self.seed + i, self._curved_at
+                products.symmetric = self._symmetric
                 self.cost.passes += 1.0
                 room -= 3 * tape.kept_bytes
                 if keep and room >= 0:

@@ -18,13 +18,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from netvitals.curvature.engine.checks import Symmetry, tolerance
-from netvitals.curvature.engine.probes import flattened, generator
+from netvitals.curvature.engine.checks import tolerance
+from netvitals.curvature.engine.probes import generator
 from netvitals.curvature.engine.products import Products, Progress
 from netvitals.curvature.matrices.example_tape import summed
-
-EACH = 4  # of a portion, at most, and so many
-CHECKED = 8  # portions of probes whose products are held against each other for symmetry
 
 
 def example_draws(
@@ -105,7 +102,6 @@ def _draws(
     tape: Any = products.tape
     source, place = generator(seed, products.flat[0].device), {n: i for i, n in enumerate(names)}
     out = np.zeros((probes, len(names)))
-    symmetry = Symmetry(products.flat[0].dtype)
     drawing = float(np.mean([s.passes for s in tape.sources]))
     for k, at in enumerate(products.portions(probes)):
         m = at.stop - at.start
@@ -115,9 +111,6 @@ def _draws(
         products.cost.passes += m * drawing
         if k == 0 and part == "T" and m > 1 and not any(bool(g.any()) for g in images):
             break  # nothing bends between the layers' outputs: the tensor part is an exact zero
-        if k < CHECKED:
-            for z, hz in zip(*(flattened([p[:EACH] for p in some]) for some in (pieces, images))):
-                symmetry.add(z, hz)
         for each, image in zip(parts, images):
             for p, shares in each:
                 for name, share in shares.items():
@@ -125,5 +118,4 @@ def _draws(
                     out[at, place[name]] += torch.linalg.vecdot(p.flatten(1), weighed.flatten(1)).double().cpu().numpy()
         if progress:
             progress(at.stop, probes)
-    symmetry.demand()
     return out

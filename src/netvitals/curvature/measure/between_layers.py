@@ -138,14 +138,13 @@ class _Settings:
 
 def _of_blocks(norms: Matrices) -> tuple[Matrices, Matrices]:
     """The metrics of dense blocks; they have no error."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ranks = np.where(norms["spectral"] ** 2 < metrics.ZERO, np.nan, norms["H"] ** 2 / norms["spectral"] ** 2)
+    top = np.where(norms["spectral"] > metrics.floor(norms["spectral"]), norms["spectral"], 0.0)
     values = {
         "resonance": norms["H"],
         "gauss_newton": norms["GN"],
         "tensor": norms["T"],
         "coupling": metrics.coupling_matrix(norms["H"]),
-        "stable_rank": ranks,
+        "stable_rank": metrics.ratio(norms["H"], top, np.nan) ** 2,
         "gn_gap": metrics.gn_gap(norms["T"], norms["GN"]),
         "spectral_norm": norms["spectral"],
     }
@@ -258,7 +257,7 @@ def _require_separate_examples(tape: Tape, reduction: str) -> None:
         )
     whole, parts = tape.mean_check()
     allowed = max(1e-3, 4 * torch.finfo(tape.outputs[0].dtype).eps)
-    if abs(whole - parts) > allowed * max(abs(whole), abs(parts), 1e-12):
+    if abs(whole - parts) > allowed * max(abs(whole), abs(parts)):
         raise ValueError(
             f"the loss is not a mean over examples (whole batch {whole:.6g}, mean of its halves "
             f"{parts:.6g}): reduction={reduction!r} needs reduction='mean' in loss_fn"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from netvitals.curvature.measure.metrics import FLOOR, ZERO
+from netvitals.curvature.measure.metrics import floor, gn_gap, ratio
 from netvitals.curvature.measure.sweeping import KINDS, Sweep, few_pairs
 
 MOST = 0.25  # relative variance of a tail beyond which its mean is not moved further
@@ -45,24 +45,24 @@ def estimates(found: Sweep, sizes: list[int]) -> Estimates:
     square = {kind: plain[kind] + 0.75 * moved[kind] for kind in KINDS}  # of which the root is taken
     error = {kind: np.sqrt(variance(found.spread[kind]) / k) for kind in KINDS}
     fro = {kind: np.sqrt(square[kind]) for kind in KINDS}
-    fro_se = {kind: _ratio(error[kind], 2 * fro[kind]) for kind in KINDS}
+    fro_se = {kind: ratio(error[kind], 2 * fro[kind]) for kind in KINDS}
 
     other = found.top.swapaxes(1, 2)
     top, low = np.fmax(found.top, other), np.fmin(found.top, other)
     gain = np.minimum(found.gain, found.gain.swapaxes(1, 2))
     # from below: two bounds that differ, or a second basis that still gained, have not converged
-    unsure = np.where(np.isnan(found.unsure), np.hypot(_ratio(top - low, top), gain / 3), found.unsure)
+    unsure = np.where(np.isnan(found.unsure), np.hypot(ratio(top - low, top), gain / 3), found.unsure)
     settled = np.logical_or(sure[None, :], sure[:, None])[None]  # a column known exactly has its spectral norm too
     unsure = np.where(settled, 0.0, unsure)
     rank = np.minimum(np.array(sizes)[:, None], np.array(sizes)[None, :])
-    known = top >= ZERO
-    d = np.where(known, np.clip(_ratio(plain["H"] + moved["H"], top), 1.0, rank), np.nan)
-    d_se = np.where(known, np.hypot(_ratio(error["H"], top), unsure * d), np.nan)
+    known = np.sqrt(top) > floor(np.sqrt(top))
+    d = np.where(known, np.clip(ratio(plain["H"] + moved["H"], top), 1.0, rank), np.nan)
+    d_se = np.where(known, np.hypot(ratio(error["H"], top), unsure * d), np.nan)
 
     centred = {kind: found.tail[kind] - found.tail[kind].mean(3, keepdims=True) for kind in KINDS}
-    gap = np.sqrt(plain["T"]) / (np.sqrt(plain["GN"]) + FLOOR)
+    gap = gn_gap(np.sqrt(plain["T"]), np.sqrt(plain["GN"]))
     drift = lambda t, gn, weight: (
-        weight[..., None] * (_ratio(t, plain["T"][..., None]) - _ratio(gn, plain["GN"][..., None]))
+        weight[..., None] * (ratio(t, plain["T"][..., None]) - ratio(gn, plain["GN"][..., None]))
     )
     first = drift(centred["T"], centred["GN"], share)
     second = drift(centred["T"].swapaxes(1, 2), centred["GN"].swapaxes(1, 2), 1 - share)
@@ -94,7 +94,7 @@ def _moved(tail: np.ndarray, spread: np.ndarray) -> np.ndarray:
     """
     k = max(tail.shape[3], 1)
     mean = tail.sum(3) / k
-    return mean * np.minimum(_ratio(spread / (k * few_pairs(k)), mean**2), MOST)
+    return mean * np.minimum(ratio(spread / (k * few_pairs(k)), mean**2), MOST)
 
 
 def over_batches(found: Sweep, weights: np.ndarray) -> dict[str, np.ndarray]:
@@ -111,17 +111,17 @@ def over_batches(found: Sweep, weights: np.ndarray) -> dict[str, np.ndarray]:
         both = (found.shares[kind] + found.shares[kind].swapaxes(1, 2)) / 2
         square = np.maximum(np.tensordot(share, both, 1), 0.0)
         norm[kind] = np.sqrt(square)
-        moved[kind] = _ratio(both, norm[kind][None])
-    relative = {kind: _ratio(moved[kind], norm[kind][None]) for kind in KINDS}
+        moved[kind] = ratio(both, norm[kind][None])
+    relative = {kind: ratio(moved[kind], norm[kind][None]) for kind in KINDS}
     own = np.diagonal(relative["H"], axis1=1, axis2=2)
     error = lambda values: sampling_error(values, weights)
-    c = np.sqrt(_ratio(norm["H"] ** 2, np.outer(norm["H"].diagonal(), norm["H"].diagonal())))
+    c = np.sqrt(ratio(norm["H"] ** 2, np.outer(norm["H"].diagonal(), norm["H"].diagonal())))
     return {
         "resonance": error(moved["H"]),
         "gauss_newton": error(moved["GN"]),
         "tensor": error(moved["T"]),
         "coupling": c * error(relative["H"] - (own[:, :, None] + own[:, None, :]) / 2),
-        "gn_gap": _ratio(norm["T"], norm["GN"]) * error(relative["T"] - relative["GN"]),
+        "gn_gap": ratio(norm["T"], norm["GN"]) * error(relative["T"] - relative["GN"]),
         "stable_rank": np.full_like(c, np.nan),
     }
 
@@ -144,10 +144,10 @@ def _coupling(f: np.ndarray, centred: np.ndarray) -> tuple[np.ndarray, np.ndarra
     n = f.shape[1]
     at = np.arange(n)
     own = f[:, at, at]  # F_ww, seen with the probes of w
-    fine = np.sqrt(own) > FLOOR
-    ratio = np.where(fine[:, None, :], _ratio(f, own[:, None, :]), np.nan)  # F_vw / F_ww
-    c = (ratio * ratio.swapaxes(1, 2)) ** 0.25
-    drift = _ratio(centred, f[..., None]) - _ratio(centred[:, at, at][:, None], own[:, None, :, None])
+    fine = np.sqrt(own)[:, None, :] > floor(np.sqrt(f))
+    share = ratio(f, np.where(fine, own[:, None, :], 0.0), np.nan)  # F_vw / F_ww
+    c = (share * share.swapaxes(1, 2)) ** 0.25
+    drift = ratio(centred, f[..., None]) - ratio(centred[:, at, at][:, None], own[:, None, :, None])
     noise = _mean_variance(drift) / 16
     return c, c * np.sqrt(noise + noise.swapaxes(1, 2))
 
@@ -162,9 +162,3 @@ def _mean_variance(samples: np.ndarray) -> np.ndarray:
     if k < 2:
         return np.zeros(samples.shape[:-1])
     return samples.var(-1, ddof=1) / k * ((k - 1) / max(k - 2, 0.5))
-
-
-def _ratio(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """a / b, and 0 where b is not positive."""
-    a, b = np.broadcast_arrays(np.asarray(a, float), np.asarray(b, float))
-    return np.divide(a, b, out=np.zeros_like(a), where=b > 0)

@@ -96,6 +96,7 @@ def plan(
         w = len(sizes) // 2
         m = min(products.chunk, probes)
         z = draw(m, products.leaves[w], generator(0, products.flat[0].device))
+        products.require_symmetric()
         before = products.cost.gradients
         products.column(w, z)  # warm: first calls compile and allocate
         spent = products.cost.gradients

@@ -20,7 +20,6 @@ from torch import Tensor, nn
 
 from netvitals.anatomy import Lanczos, Tridiagonal
 from netvitals.capture import LossFn, Mode, Result, undisturbed
-from netvitals.curvature.engine.checks import Symmetry
 from netvitals.curvature.engine.journal import opened
 from netvitals.curvature.engine.nodes import Choice
 from netvitals.curvature.engine.operator import Part
@@ -156,19 +155,17 @@ def spectral_density(
         steps = affordable(min(steps, d), runs, d, matrix, memory)
         source = generator(seed, matrix.device)
         starts = torch.randn(runs, d, generator=source, dtype=matrix.dtype, device=matrix.device)
-        symmetry = Symmetry(matrix.dtype)
-        run = Lanczos(symmetry.watching(matrix.apply), starts, steps)
+        run = Lanczos(matrix.apply, starts, steps)
         for done in range(steps):
             run.advance(1)
             if progress:
                 progress(done + 1, steps)
-        symmetry.demand()
         tridiagonal = run.tridiagonal()
         values, shares, known = _shares(tridiagonal, d)
         cost = matrix.cost.gradients if matrix.cost else float("nan")
     x, weights = values.numpy(), shares.numpy()
     low, high = float(x.min()), float(x.max())
-    width = width if width is not None else max(0.01 * (high - low), 1e-12)
+    width = width if width is not None else 0.01 * ((high - low) or abs(high) or 1.0)
     grid = np.linspace(low - 5 * width, high + 5 * width, points)
     curves = np.stack([_smooth(grid, a, b, width) for a, b in zip(x, weights)])
     swing, unresolved = _negative_swing(tridiagonal, d)

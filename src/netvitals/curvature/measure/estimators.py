@@ -17,7 +17,7 @@ from netvitals.anatomy import Lanczos
 from netvitals.capture import Result
 from netvitals.curvature.engine.operator import Operator
 from netvitals.curvature.engine.probes import Distribution, draw, generator
-from netvitals.curvature.measure.metrics import FLOOR, ZERO
+from netvitals.curvature.measure.metrics import gn_gap
 
 
 @dataclass(frozen=True)
@@ -94,26 +94,23 @@ def spectral_norm(
         q = vectors[0, :, -1].to(op.dtype).to(op.device) @ t.basis[0]
         residual = float((t.last[0] * vectors[0, -1, -1]).abs())
         top = max(float(values[0, -1]), 0.0)
-        return SpectralNorm(top**0.5, q, run.steps, residual <= tol * max(top, 1e-30) or run.steps == op.shape[1])
+        return SpectralNorm(top**0.5, q, run.steps, residual <= tol * top or run.steps == op.shape[1])
     q = start / start.norm()
     before = 0.0
     for step in range(1, steps + 1):
         hq = op.apply(q)
-        top = float(hq.double().square().sum())
-        back = op.apply_adjoint(hq)
-        size = float(back.norm())
-        if size < 1e-12 * max(1.0, top) or top < ZERO:
-            return SpectralNorm(top**0.5, q[0], step, True)
-        if abs(top - before) <= tol * top:
-            return SpectralNorm(top**0.5, q[0], step, True)
-        before, q = top, back / size
+        size = float(hq.double().norm())
+        if abs(size**2 - before**2) <= tol * size**2:
+            return SpectralNorm(size, q[0], step, True)
+        back = op.apply_adjoint(hq / size)
+        before, q = size, back / back.norm()
     return SpectralNorm(float(op.apply(q).double().norm()), q[0], steps, False)
 
 
 def stable_rank(op: Operator, probes: int = 30, *, steps: int = 20, deflated: bool = True, seed: int = 0) -> Estimate:
     r"""$D=\|H\|_F^2/\|H\|_2^2$; deflated $1+\frac1m\sum\|H(z-qq^\top z)\|^2/\hat\sigma_1^2\ge1$, plain may be < 1."""
     top = spectral_norm(op, steps, seed=seed)
-    if top.value**2 < ZERO:
+    if top.value == 0:
         return Estimate(float("nan"), float("nan"), probes, np.zeros(0))
     z = _probes(op, probes, "rademacher", seed + 1)
     if deflated:
@@ -149,7 +146,7 @@ def gap(h: Operator, gn: Operator, probes: int = 30, *, seed: int = 0) -> Estima
     z = _probes(h, probes, "rademacher", seed)
     a, b = h.apply(z).double(), gn.apply(z).double()
     t, g = (x.square().sum(1).cpu().numpy() for x in (a - b, b))
-    value = float(np.sqrt(t.mean()) / (np.sqrt(g.mean()) + FLOOR))
+    value = float(gn_gap(*(np.sqrt(x.mean(keepdims=True))[None] for x in (t, g))).item())
     drift = (t / max(t.mean(), 1e-300) - g / max(g.mean(), 1e-300)) / 2
     return Estimate(value, value * _stderr(drift), probes, t)
 

@@ -8,8 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-FLOOR = 1e-12  # coupling and gap: denominators below this are zero
-ZERO = 1e-24  # stable rank: squared spectral norms below this are a zero block
+FLOOR = 1e-12  # of the largest block: a block that is smaller counts as zero
 
 Clip = Literal["never", "psd_only", "always"]
 
@@ -23,39 +22,47 @@ def resonance(block: Tensor) -> Tensor:
     return torch.linalg.matrix_norm(block)
 
 
-def coupling(
-    r_vw: np.ndarray, r_vv: np.ndarray, r_ww: np.ndarray, *, clip: Clip = "never", psd: bool = False
-) -> np.ndarray:
-    r"""$C = R(v,w)/\sqrt{R(v,v)R(w,w)}$, NaN where the denominator is below 1e-12.
+def floor(*norms: np.ndarray) -> np.ndarray:
+    """Norms of blocks below this are zero: 1e-12 of the largest over the last two dimensions; NaNs do not count.
 
-    At most 1 when the assembled matrix is positive semidefinite (GN, or H of a piecewise-linear net); above 1 only
-    through the tensor part, which is a signal, so it is clipped only on request.
+    >>> floor(np.array([[1.0, 4.0], [np.nan, 0.0]]))
+    array([[4.e-12]])
     """
-    if clip not in ("never", "psd_only", "always"):
-        raise ValueError(f"clip is {clip!r}, expected 'never', 'psd_only' or 'always'")
-    below = np.sqrt(np.asarray(r_vv, float) * np.asarray(r_ww, float))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        c = np.where(below > FLOOR, np.asarray(r_vw, float) / below, np.nan)
-    return np.minimum(c, 1.0) if clip == "always" or (clip == "psd_only" and psd) else c
+    return FLOOR * np.fmax.reduce([np.fmax.reduce(n, axis=(-2, -1), keepdims=True) for n in map(np.asarray, norms)])
 
 
 def coupling_matrix(r: np.ndarray, *, clip: Clip = "never", psd: bool = False) -> np.ndarray:
-    """Coupling of all pairs from the matrix of resonances."""
-    diagonal = np.diagonal(r, axis1=-2, axis2=-1)
-    return coupling(r, diagonal[..., :, None], diagonal[..., None, :], clip=clip, psd=psd)
+    r"""$C = R(v,w)/\sqrt{R(v,v)R(w,w)}$ of all pairs from the matrix of resonances, NaN where the denominator is zero.
+
+    At most 1 when the assembled matrix is positive semidefinite (GN, or H of a piecewise-linear net); above 1 only
+    through the tensor part, which is a signal, so it is clipped only on request. The paper's denominator is zero below
+    an absolute 1e-12; here it is so below :func:`floor`, whatever the unit of the loss.
+    """
+    if clip not in ("never", "psd_only", "always"):
+        raise ValueError(f"clip is {clip!r}, expected 'never', 'psd_only' or 'always'")
+    root = np.sqrt(np.diagonal(r, axis1=-2, axis2=-1))
+    below = root[..., :, None] * root[..., None, :]
+    c = ratio(r, np.where(below > floor(r), below, 0.0), np.nan)
+    return np.minimum(c, 1.0) if clip == "always" or (clip == "psd_only" and psd) else c
+
+
+def ratio(a: np.ndarray | float, b: np.ndarray | float, otherwise: float = 0.0) -> np.ndarray:
+    """a / b, and something else where b is not positive."""
+    a, b = np.broadcast_arrays(np.asarray(a, float), np.asarray(b, float))
+    return np.divide(a, b, out=np.full_like(a, otherwise), where=b > 0)
 
 
 def stable_rank(block: Tensor) -> Tensor:
     r"""$D = \|H\|_F^2 / \|H\|_2^2 \in [1, \mathrm{rank}]$, NaN for a zero block (erratum E7)."""
-    top = torch.linalg.matrix_norm(block, 2) ** 2
-    d = torch.linalg.matrix_norm(block) ** 2 / top
-    return torch.where(top < ZERO, torch.full_like(d, torch.nan), d)
+    top = torch.linalg.matrix_norm(block, 2)
+    d = (torch.linalg.matrix_norm(block) / top) ** 2
+    return torch.where(top > 0, d, torch.full_like(d, torch.nan))
 
 
 def effective_dimension(block: Tensor) -> Tensor:
     r"""$d_{eff} = \|H\|_*/\|H\|_2$; $D \le d_{eff} \le \sqrt{\mathrm{rank}\cdot D}$."""
     s = torch.linalg.svdvals(block)
-    return torch.where(s[..., 0] ** 2 < ZERO, torch.full_like(s[..., 0], torch.nan), s.sum(-1) / s[..., 0])
+    return torch.where(s[..., 0] > 0, s.sum(-1) / s[..., 0], torch.full_like(s[..., 0], torch.nan))
 
 
 def numerical_rank(block: Tensor, rtol: float | None = None) -> Tensor:
@@ -66,14 +73,17 @@ def numerical_rank(block: Tensor, rtol: float | None = None) -> Tensor:
 
 
 def gn_gap(r_t: np.ndarray, r_gn: np.ndarray) -> np.ndarray:
-    r"""$\mathrm{Gap} = \|H^T\|_F/(\|H^{GN}\|_F + 10^{-12})$: the size of what Gauss–Newton leaves out."""
-    return np.asarray(r_t, float) / (np.asarray(r_gn, float) + FLOOR)
+    r"""$\mathrm{Gap} = \|H^T\|_F/(\|H^{GN}\|_F + \epsilon)$: the size of what Gauss–Newton leaves out.
+
+    The paper's ε is 1e-12; here it is :func:`floor` of both, so that the gap does not depend on the unit of the loss.
+    """
+    return ratio(r_t, np.asarray(r_gn, float) + floor(r_t, r_gn))
 
 
 def gap_of_sums(r_t: np.ndarray, r_gn: np.ndarray) -> float:
-    r"""Gap over pairs $i \le j$ as a ratio of sums, $\sum\|H^T\| / (\sum\|H^{GN}\| + 10^{-12})$."""
+    r"""Gap over pairs $i \le j$ as a ratio of sums, $\sum\|H^T\| / (\sum\|H^{GN}\| + \epsilon)$."""
     upper = np.triu_indices(len(r_t))
-    return float(r_t[upper].sum() / (r_gn[upper].sum() + FLOOR))
+    return float(gn_gap(r_t[upper].sum(keepdims=True)[None], r_gn[upper].sum(keepdims=True)[None]).item())
 
 
 def negative_mass(matrix: Tensor) -> float:

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from netvitals._help import hint
 from netvitals.anatomy import Lanczos
 from netvitals.capture import LossFn, Mode, Result, undisturbed
-from netvitals.curvature.engine.checks import Symmetry
 from netvitals.curvature.engine.journal import Journal, opened
 from netvitals.curvature.engine.nodes import Choice
 from netvitals.curvature.engine.operator import Operator, Operators, Part, operators
@@ -141,8 +140,7 @@ def top_eigenvalues(
         d = matrix.shape[0]
         most = affordable(min(most, d), 1, d, matrix, memory)
         first = _start(start, seed, matrix)
-        symmetry = Symmetry(matrix.dtype)
-        run = Lanczos(symmetry.watching(matrix.apply), first, most)
+        run = Lanczos(matrix.apply, first, most)
         while True:
             before = run.steps
             run.advance((max(2 * k, 10) if start is None else k + 2) if run.steps == 0 else 5 if start is None else 2)
@@ -155,7 +153,6 @@ def top_eigenvalues(
                 progress(run.steps, most)
             if done or run.steps in (before, most) or run.ended:
                 break
-        symmetry.demand()
         found = vectors[0][:, order].to(matrix.dtype).to(matrix.device).mT @ t.basis[0]
         skipped, sampling = of.tape.skipped, _sampling(of, found, part, node)
         cost = matrix.cost.gradients if matrix.cost else float("nan")

@@ -23,8 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from netvitals.curvature.engine.checks import PairSymmetry
-from netvitals.curvature.engine.probes import draw, generator, signs
+from netvitals.curvature.engine.probes import draw, generator
 from netvitals.curvature.engine.products import Column, Pieces, Products, Progress
 from netvitals.curvature.engine.stream import BatchStream
 from netvitals.curvature.measure.leading import leading_squares
@@ -80,7 +79,6 @@ class _Run:
         self.rows: dict[tuple[int, int], Tensor] = {}  # H_{v,w}Q_w of the first basis, until the second joins it
         self.leading: dict[tuple[int, int], Tensor] = {}  # best right singular vector of H_{v,w} so far, (S, d_w)
         self.done, self.total = 0, planned + sum(min(d, probes) for d in self.sizes)
-        self.symmetry = PairSymmetry(products.flat[0].dtype)
 
     def each(self, wanted: dict[int, Tensor]) -> Iterator[tuple[int, Column]]:
         """Columns of several nodes times rows of their own, as many from one pass over the data as fit."""
@@ -106,11 +104,6 @@ class _Run:
 
     def _noted(self, w: int, rows: Tensor, column: Column) -> Column:
         self.done += rows.shape[1]
-        if w not in self.symmetry:
-            # two mixtures of all rows: the first rows of an identity would see two entries of a block
-            mix = signs(2, rows.shape[1], generator(w, rows.device), rows.device).to(rows.dtype)
-            images = [(mix @ _parts(column, v, self.copies)[0]).transpose(0, 1) for v in range(self.n)]
-            self.symmetry.add(w, (mix @ rows).transpose(0, 1), images)
         if self.progress:
             self.progress(self.done, self.total)
         return column
@@ -171,7 +164,6 @@ def sweep(
         _tail(run, w, column, extras[w], torch.cat(both, 1) if bases[w] is not None else None)
     if refine and run.leading:
         _refine(run, refine)
-    run.symmetry.demand()
     return run.found
 
 

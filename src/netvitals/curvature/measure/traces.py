@@ -16,7 +16,6 @@ from torch import nn
 
 from netvitals._help import hint
 from netvitals.capture import LossFn, Mode, Result, undisturbed
-from netvitals.curvature.engine.checks import Symmetry
 from netvitals.curvature.engine.journal import opened
 from netvitals.curvature.engine.probes import Distribution, ProbeSeries, flattened, pieces_of
 from netvitals.curvature.engine.products import Pieces, Products, Progress
@@ -30,7 +29,6 @@ from netvitals.curvature.measure.result import shortened, skipped_line
 
 Method = Literal["auto", "examples", "hutchinson", "hutch++"]
 SHORT = 4_000_000  # numbers of probes that are kept from batch to batch
-CHECKED = 8  # portions of probes whose products are held against each other for symmetry
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,19 +104,15 @@ class _Plan:
     def plain(self, products: Products, step: Progress | None = None) -> np.ndarray:
         """Draws (probes, tensors) of plain probes."""
         rows, series = [], ProbeSeries(products.flat, self.seed, self.distribution)
-        symmetry = Symmetry(products.flat[0].dtype)
         short = self.probes * sum(leaf.numel() for leaf in products.flat) < SHORT
         for i, at in enumerate(products.portions(self.probes)):
             z = self.kept[i] if i < len(self.kept) else series.take(at.stop - at.start)
             if short and i == len(self.kept):
                 self.kept.append(z)
             hz = products.whole(z, self.part)
-            if i < CHECKED:
-                _watch(symmetry, z, hz)
             rows.append(_dots(z, hz))
             if step:
                 step(at.stop, self.probes)
-        symmetry.demand()
         return np.concatenate(rows)
 
     def run(self, products: Products, step: Progress | None = None) -> tuple[np.ndarray, str]:
@@ -133,11 +127,9 @@ class _Plan:
         wide = size > (third if self.method == "hutch++" else 2 * self.probes)
         if self.method == "hutchinson" or self.distribution != "rademacher" or third < 3 or not (fits and wide):
             return self.plain(products, step), "hutchinson"
-        symmetry, series = Symmetry(products.flat[0].dtype), ProbeSeries(products.flat, self.seed)
+        series = ProbeSeries(products.flat, self.seed)
         z = series.take(third)
         hz = products.whole(z, self.part)
-        _watch(symmetry, z, hz)
-        symmetry.demand()
         if step:
             step(third, self.probes)
         sketch = flattened(hz)
@@ -206,11 +198,6 @@ def _of_stream(plan: _Plan, stream: BatchStream) -> tuple[list[np.ndarray], str,
             p.requires_grad_(name not in layers.skipped or layers.skipped[name] != "frozen")
     names = tuple(n.name for n in stream.tape.nodes)
     return stream.each(lambda products: (None, plan.plain(products)))[1], "hutchinson", names, note
-
-
-def _watch(symmetry: Symmetry, z: Pieces, hz: Pieces) -> None:
-    for one, image in zip(flattened(z), flattened(hz)):
-        symmetry.add(one, image)
 
 
 def _dots(z: Pieces, hz: Pieces) -> np.ndarray:

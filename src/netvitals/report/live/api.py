@@ -53,7 +53,7 @@ def head(source: Source, findings: Findings, *, title: str, status: str, origina
         "checked": [_checked(c, findings) for c in findings.checked],
         "loss": None
         if loss is None
-        else {"site": loss.site, "metric": loss.metric, "caption": words.loss_caption(loss)},
+        else {"site": loss.site, "metric": loss.metric, "caption": words.loss_caption(measurements)},
         "vitals": [
             v | {"tile": _tile(source, v, findings), "pictures": _pictures(v, measurements, original)} for v in vitals
         ],

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from netvitals.capture import ArrayMeasurement
-from netvitals.findings import Measurements, measurements_by_run
+from netvitals.findings import Measurements, Totals, measurements_by_run
 from netvitals.report.live.pyramid import Pyramid, PyramidColumns
 from netvitals.runs import Follower, Summary, status_of
 
 Key = tuple[str, str, str]  # vital, site, metric
+PAGE = 1 << 16  # steps
 ZOOMED = 3_000_000  # measurements that one zoomed picture may read
 
 
@@ -48,6 +49,40 @@ class Numbers:
         return self._pyramid.read([self._index[k] for k in keys], start, stop)
 
 
+class _Counter:
+    """Totals of measurements as they come, in a byte for each step."""
+
+    def __init__(self) -> None:
+        self._measured: dict[int, np.ndarray] = {}  # by page of steps, whether each was measured
+        self._broken, self._first, self._lowest = 0, (np.inf, np.nan), np.nan
+
+    def add(self, steps: np.ndarray, series: np.ndarray, values: np.ndarray, keys: Sequence[Key]) -> None:
+        """Count measurements; ``keys`` names their series."""
+        if not len(steps):
+            return
+        of_loss = np.array([key[0] == "loss" for key in keys])
+        measured = steps[~of_loss[series]]
+        for page in np.unique(measured // PAGE):
+            here = self._measured.setdefault(int(page), np.zeros(PAGE, bool))
+            here[measured[measured // PAGE == page] % PAGE] = True
+        named = [i for i, key in enumerate(keys) if key[0] == "loss"]
+        chosen = next((i for i in named if keys[i][2] == "loss"), named[0] if named else -1)
+        at = series == chosen
+        if not at.any():
+            return
+        when, losses = steps[at], values[at]
+        finite = np.isfinite(losses)
+        self._broken += int((~finite).sum())
+        self._lowest = np.fmin(self._lowest, np.fmin.reduce(losses[finite], initial=np.nan))
+        begin = int(when.argmin())
+        self._first = min(self._first, (float(when[begin]), float(losses[begin])))
+
+    def read(self) -> Totals:
+        """What was counted so far."""
+        measured = sum(int(page.sum()) for page in self._measured.values())
+        return Totals(measured, self._broken, self._first[1], float(self._lowest))
+
+
 class RunNumbers:
     """The numbers of a run on disk, taken in as they are written.
 
@@ -62,6 +97,7 @@ class RunNumbers:
         self._index: dict[Key, int] = {}
         self._table: Measurements | None = None
         self._arrays: dict[Key, ArrayMeasurement] = {}  # the latest of each series
+        self._totals = _Counter()
         self.summary = Summary()
         self.meta: dict[str, Any] = {}
 
@@ -83,7 +119,7 @@ class RunNumbers:
         if news is None:
             return False
         if news.again:
-            self._pyramid, self._keys, self._arrays = Pyramid(), [], {}
+            self._pyramid, self._keys, self._arrays, self._totals = Pyramid(), [], {}, _Counter()
         self.summary, self.meta, self._table = news.summary, news.meta | {"forecasts": news.forecasts}, None
         if len(news.series) != len(self._keys):
             self._keys = list(news.series)
@@ -91,6 +127,7 @@ class RunNumbers:
         self._arrays.update(((a.vital, a.site, a.metric), a) for a in news.arrays)
         for batch in news.batches:
             self._pyramid.add(batch.steps, batch.series, batch.values)
+            self._totals.add(batch.steps, batch.series, batch.values, self._keys)
         return True
 
     @property
@@ -99,7 +136,7 @@ class RunNumbers:
         if self._table is None:
             columns = {key: self._pyramid.latest(i) for i, key in enumerate(self._keys)}
             self._table = measurements_by_run(
-                {k: c for k, c in columns.items() if len(c[0])}, self._arrays.values(), self.meta
+                {k: c for k, c in columns.items() if len(c[0])}, self._arrays.values(), self.meta, self._totals.read()
             )
         return self._table
 

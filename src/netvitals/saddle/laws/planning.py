@@ -37,6 +37,7 @@ class PlateauPlan(Result):
         width: units of a hidden layer.
         lr: learning rate.
         law: the law that was used, in words.
+        threshold: scale of the first layer at which the plateau counts as over.
         method: as for :func:`escape_time`.
         rates: ``layerwise`` (1 and 1/N) or ``uniform``.
     """
@@ -50,13 +51,21 @@ class PlateauPlan(Result):
     width: int
     lr: float
     law: str
+    threshold: float
     method: str = "leading"
     rates: str = "layerwise"
+
+    @property
+    def _end(self) -> str:
+        if self.rates == "uniform":
+            return f"the product of the scales is that of small layers at {self.threshold:.3g}"
+        return f"the first layer reaches {self.threshold:.3g}"
 
     def __str__(self) -> str:
         return (
             f"r = {self.r} of {self.depth} layers at eps = {self.epsilon:.4g}: {self.law}, about "
-            f"{self.steps:.4g} steps at learning rate {self.lr:g} (t = {self.t:.4g}, s = {self.s:.4g})"
+            f"{self.steps:.4g} steps at learning rate {self.lr:g} until {self._end} "
+            f"(t = {self.t:.4g}, s = {self.s:.4g})"
         )
 
 
@@ -170,6 +179,7 @@ def _predict(
         width=width,
         lr=lr,
         law=_law(r),
+        threshold=level,
         method="ode" if exact else "leading",
         rates=rates,
     )

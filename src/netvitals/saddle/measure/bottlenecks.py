@@ -21,6 +21,8 @@ from netvitals.capture import Result
 from netvitals.saddle.laws.chain import ScalarChain
 from netvitals.saddle.laws.drives import drive
 
+GROWN, LEARNED = 0.5, 1.5  # operator norm of a layer that has escaped: absolute, and over that of a random matrix
+
 Measure = Literal["he", "operator", "ansatz"]
 
 
@@ -40,6 +42,8 @@ class Bottleneck(Result):
         epsilon: geometric mean of their scales.
         gap: smallest scale above the bottleneck (or 1) over the largest inside.
         k_eff: drive of the chain that the small layers make; NaN without an activation.
+        escaped: indices of small weights that have grown to order one along a few directions: the plateau is over, no
+            law applies, and ``layers`` is empty. Scales alone cannot tell.
     """
 
     scales: tuple[float, ...]
@@ -48,6 +52,7 @@ class Bottleneck(Result):
     epsilon: float
     gap: float
     k_eff: float = math.nan
+    escaped: tuple[int, ...] = ()
 
     @property
     def r(self) -> int:
@@ -70,6 +75,12 @@ class Bottleneck(Result):
         return tuple((a, b, j) for j, (a, b) in enumerate(pairwise(s), start=1) if b > a * (1 + 1e-12))
 
     def __str__(self) -> str:
+        if self.escaped:
+            which = ", ".join(self.names[i] for i in self.escaped)
+            return (
+                f"no plateau ahead: {which} {'has' if len(self.escaped) == 1 else 'have'} small entries, but an "
+                f"operator norm of order one along a few directions: the network has left its plateau"
+            )
         if self.r == 0:
             return (
                 f"no small layers: scales {', '.join(f'{s:.3g}' for s in self.scales)} are within a factor "
@@ -105,12 +116,12 @@ def bottleneck(
 
     Returns:
         The small layers, their scale ε (geometric mean) and the gap to the others; no layers where no gap is wide
-        enough.
+        enough, or where the network has escaped.
 
     >>> print(bottleneck([0.01, 0.01, 1.0, 0.012, 0.8]))
     r = 3 of 5 layers at eps = 0.0106 (1, 2, 4): escape time ~ eps^-1
     """
-    scales, names, found_width = _scales(layers, measure)
+    scales, names, found_width, weights = _scales(layers, measure)
     usual = np.ones(len(scales))
     if isinstance(layers, nn.Module) and len(names) > 1 and measure != "ansatz":
         usual = np.array([usual_scale(layers.get_submodule(n)) for n in names])  # two layers at least have names
@@ -128,15 +139,18 @@ def bottleneck(
     ratios[-1] = max(ratios[-1], 1.0)
     j = int(np.argmax(ratios))
     if ratios[j] < min_gap or ranked[j] >= 1 / min_gap:
-        return Bottleneck(scales=tuple(scales), names=names, layers=(), epsilon=math.nan, gap=float(ratios[j]))
+        return Bottleneck(scales=tuple(scales.tolist()), names=names, layers=(), epsilon=math.nan, gap=float(ratios[j]))
     small = tuple(int(i) for i in np.flatnonzero(own <= ranked[j] * (1 + 1e-12)))
+    if escaped := tuple(i for i in small if weights and _has_escaped(weights[i])):
+        scale = tuple(scales.tolist())
+        return Bottleneck(scales=scale, names=names, layers=(), epsilon=math.nan, gap=float(ratios[j]), escaped=escaped)
     eps = float(np.exp(np.log(scales[list(small)]).mean()))
     k_eff = math.nan
     width = width or found_width
     if f is not None and width:
         k_eff = positional_drive(scales, small, f, width, beta)
     return Bottleneck(
-        scales=tuple(float(s) for s in scales),
+        scales=tuple(scales.tolist()),
         names=names,
         layers=small,
         epsilon=eps,
@@ -183,13 +197,21 @@ def layer_scale(w: Tensor, measure: Measure = "he", *, first: bool = False, last
     raise ValueError(f"measure must be 'he', 'operator' or 'ansatz', got {measure!r}")
 
 
+def _has_escaped(w: Tensor) -> bool:
+    """Whether a weight is of order one along a few directions, which it has learned: a random one is not."""
+    m = w.detach().reshape(w.shape[0], -1).double()
+    top = float(torch.linalg.matrix_norm(m, 2))
+    return top >= GROWN and layer_scale(w, "operator") >= LEARNED * layer_scale(w, "he")
+
+
 def usual_scale(module: nn.Module) -> float:
     """‖W‖ over its He-normal value at the initialisation that torch gives this class of layers."""
     uniform = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.Bilinear)
     return math.sqrt(1 / 6) if isinstance(module, uniform) else 1.0  # U(±1/√n_in) has variance 1/(3 n_in)
 
 
-def _scales(layers: object, measure: Measure) -> tuple[np.ndarray, tuple[str, ...], int | None]:
+def _scales(layers: object, measure: Measure) -> tuple[np.ndarray, tuple[str, ...], int | None, list[Tensor]]:
+    """Scales and names of the layers, the width, and the weights where they were given."""
     if isinstance(layers, nn.Module):
         layers = {
             name or type(m).__name__: by_output(m)
@@ -205,5 +227,5 @@ def _scales(layers: object, measure: Measure) -> tuple[np.ndarray, tuple[str, ..
         names = tuple(str(i + 1) for i in range(len(weights)))
     if weights and isinstance(weights[0], Tensor) and weights[0].ndim >= 2:
         values = [layer_scale(w, measure, first=i == 0) for i, w in enumerate(weights)]
-        return np.array(values), names, int(weights[0].shape[0])
-    return np.asarray([float(w) for w in weights]), names, None
+        return np.array(values), names, int(weights[0].shape[0]), weights
+    return np.asarray([float(w) for w in weights]), names, None, []

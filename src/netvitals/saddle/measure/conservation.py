@@ -1,4 +1,4 @@
-r"""What gradient flow conserves in a real network, beyond chains: attention, gated MLPs, norms, forks, streams.
+r"""What gradient flow conserves in a real network: pairs of layers, attention, gated MLPs, norms, forks, streams.
 
 A layer that writes $z = Wu + b$ has $\langle W, g_W\rangle + \langle b, g_b\rangle = \sum\langle z, \delta_z\rangle$,
 one that reads $u$ has $\langle W, g_W\rangle = \sum\langle u, \delta_u\rangle$. Where the readers' inputs are a
@@ -21,10 +21,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from netvitals.anatomy import Anatomy, ParameterPart, Projection, chart, why_not_alone
+from netvitals.anatomy import Anatomy, ParameterPart, Projection, chart, find_links, why_not_alone
 from netvitals.capture import LossFn, Mode, Result, in_double, in_mode, preserved, skipped_lines, task_of
 
-Kind = Literal["query–key", "value–output", "gated", "norm", "fork", "stream"]
+Kind = Literal["pair", "query–key", "value–output", "gated", "norm", "fork", "stream"]
 SHOWN = 32
 
 
@@ -139,18 +139,26 @@ def conserved(
         if why_not_alone(layer, anatomy) and not layer.part.index
         for part in (layer.weight, layer.bias)
     } - {""}
-    laws, skipped = [], {}
+    links = find_links(anatomy)
+    between = {_pair(link.first, link.second): ", ".join(link.between) or "nothing" for link in links.links}
+    laws, tried, skipped = [], set[str](), {}
     exact = 1e-9 if next(iter(values.values())).dtype == torch.float64 else 1e-4
     for law in candidate_laws(anatomy):
+        tried |= {part.parameter for part in (*law.plus, *law.minus)}
         why = _unfit(law, values, grads, frozen, shared)
         measured = law if why else _measured(law, values, grads)
         if not why and not measured.defect <= exact:
             cause = "norms forget its scale only up to their eps" if not law.plus else "something else reads or writes"
+            if law.kind == "pair":
+                cause = f"what lies between ({between[law.name]}) is not homogeneous of degree one"
             why = f"Δ moves (by {measured.defect:.1e} of the terms that should cancel): {cause}"
         if why:
             skipped[law.name] = why
         else:
             laws.append(measured)
+    for layer in anatomy.layers:
+        if layer.weight not in tried:
+            skipped[layer.name] = links.skipped.get(layer.name, "no other layer reads its output or writes its input")
     return ConservationLaws(laws=tuple(laws), skipped=skipped)
 
 
@@ -158,6 +166,9 @@ def candidate_laws(anatomy: Anatomy) -> Iterator[Law]:
     """Every law that the anatomy suggests, before it is checked."""
     layers = {layer.name: layer for layer in anatomy.layers}
     bias = lambda name: (ParameterPart(parameter=name),) if name else ()
+    for link in find_links(anatomy).links:
+        a, b = layers[link.first], layers[link.second]
+        yield Law(name=_pair(a.name, b.name), kind="pair", plus=(b.part,), minus=(a.part, *bias(a.bias)))
     for heads in anatomy.heads:
         if heads.q is not None and heads.k is not None and not heads.qk_norm:
             yield Law(name=f"{heads.name} Q − K", kind="query–key", plus=_whole(heads.q), minus=_whole(heads.k))
@@ -185,6 +196,10 @@ def candidate_laws(anatomy: Anatomy) -> Iterator[Law]:
         if minus:
             plus = tuple(dict.fromkeys(r.part for r in readers))
             yield Law(name=f"stream of width {stream.width}", kind="stream", plus=plus, minus=minus)
+
+
+def _pair(first: str, second: str) -> str:
+    return f"{first} → {second}"
 
 
 def _whole(projection: Projection) -> tuple[ParameterPart, ...]:

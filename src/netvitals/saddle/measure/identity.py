@@ -62,7 +62,7 @@ class PairImbalance(Result):
     grad_gap: float
     elementwise: bool
     between: tuple[str, ...]
-    _matrix: Callable[[bool], tuple[Tensor, Tensor]] | None = field(repr=False, compare=False, default=None)
+    _matrix: Callable[[bool], tuple[Tensor, Tensor]] | str = field(repr=False, compare=False, default="")
 
     @property
     def defect(self) -> float:
@@ -80,11 +80,8 @@ class PairImbalance(Result):
         The right side is $E[(\sigma'\odot b)z^\top+z(\sigma'\odot b)^\top-b\sigma^\top-\sigma b^\top]$.
         With ``printed`` it is the paper's $E[b\varphi^\top+\varphi b^\top]$, wrong off the diagonal (erratum E2).
         """
-        if self._matrix is None:
-            raise ValueError(
-                f"{self.first} → {self.second} is not elementwise (it passes {', '.join(self.between)}): "
-                f"the matrix form needs one activation per unit"
-            )
+        if isinstance(self._matrix, str):
+            raise ValueError(f"{self.first} → {self.second} has no matrix form: {self._matrix}")
         return self._matrix(printed)
 
     def predicted_change(self, lr: float) -> float:
@@ -226,11 +223,13 @@ def _measure(
     pairs, skipped = [], {}
     for link in links:
         first, second = runs[link.first], runs[link.second]
-        pair = _pair(link, first, second, gradients, rate, frozen)
+        pair, why = _pair(link, first, second, gradients, rate, frozen)
         if pair is None:
-            skipped[link.first] = f"{link.first} also reaches the loss by another way than {link.second}"
+            skipped[link.first] = why
         else:
             pairs.append(pair)
+            if why:
+                skipped[f"{link.first} → {link.second}, per neuron"] = why
     return pairs, skipped
 
 
@@ -243,17 +242,19 @@ class _Gradients:
 
 def _pair(
     link: Link, a: LayerRun, b: LayerRun, g: _Gradients, rate: Callable[[str], float], frozen: set[str]
-) -> PairImbalance | None:
-    wa, wb, ga, gb = a.weight.detach(), b.weight.detach(), g.weight[a.name], g.weight[b.name]
+) -> tuple[PairImbalance | None, str]:
+    """The pair, and why it or its numbers per neuron are missing."""
+    wa, wb, ga, gb = a.weight.detach().clone(), b.weight.detach().clone(), g.weight[a.name], g.weight[b.name]
     (back,) = torch.autograd.grad(b.z, b.u, g.z[b.name], retain_graph=True)  # b = W_Bᵀ ∇_{z_B} ℓ
     (pulled,) = torch.autograd.grad(b.u, a.z, back, retain_graph=True)  # J_Fᵀ b
     if bool((pulled - g.z[a.name]).norm() > 1e-3 * g.z[a.name].norm()):
-        return None
+        return None, f"{a.name} also reaches the loss by another way than {b.name}"
     z, p = _by_unit(a.z.detach(), a.channel), _by_unit(pulled, a.channel)
     u, back_u = _by_unit(b.u.detach(), b.channel), _by_unit(back, b.channel)
     units = z.shape[1]
-    per_unit = u.shape[1] % units == 0 and not b.grouped  # several inputs of B per unit of A after flattening
-    fold = (lambda v: v.reshape(units, -1).sum(1)) if per_unit else (lambda v: v.new_full((units,), torch.nan))
+    why = _no_units(a, b, units, u.shape[1])
+    # several inputs of B per unit of A after flattening
+    fold = (lambda v: v.new_full((units,), torch.nan)) if why else (lambda v: v.reshape(units, -1).sum(1))
     rows, columns = a.by_output, b.by_input
     moves_a, moves_b, moves_bias = (
         float(n not in frozen) for n in (a.weight_name, b.weight_name, a.bias_name or a.weight_name)
@@ -265,16 +266,28 @@ def _pair(
     # Σ (J_Fᵀb) ⊙ z and Σ b ⊙ F(z): together Σ ⟨b, φ⟩
     signal, carried = moves_a * (p * z).sum(0), moves_b * (back_u * u).sum(0)
     if a.bias is not None:
-        bias, g_bias, rho = a.bias.detach(), g.bias[a.name], rate(a.bias_name)
+        bias, g_bias, rho = a.bias.detach().clone(), g.bias[a.name], rate(a.bias_name)
         inner_a, norm_a = inner_a + moves_bias * bias * g_bias, norm_a + bias.square() / rho
         grad_gap -= moves_bias * rho * float(g_bias.square().sum())
         signal = signal + (moves_bias - moves_a) * (p * bias).sum(0)  # z = W u + b, and each part moves or not
-    elementwise = per_unit and a.z.shape == b.u.shape
+    elementwise = not why and a.z.shape == b.u.shape
+    no_matrix = (
+        f"it needs one activation per unit, and the link passes {', '.join(link.between)}"
+        if not elementwise
+        else f"{a.name if a.groups > 1 else b.name} is grouped, and its groups share no inputs"
+        if max(a.groups, b.groups) > 1
+        else ""
+        if moves_a and moves_b and moves_bias
+        else "a part of it is frozen, so that its half of the identity does not move"
+    )
+
+    weights = rows(wa), rows(ga), columns(wb), columns(gb)  # and nothing of the model, which moves on
+    outer = None if a.bias is None else torch.outer(bias, g_bias)
 
     def matrix(printed: bool) -> tuple[Tensor, Tensor]:
-        left = rows(wa) @ rows(ga).T - columns(wb) @ columns(gb).T
-        if a.bias is not None:
-            left = left + torch.outer(a.bias.detach(), g.bias[a.name])
+        left = weights[0] @ weights[1].T - weights[2] @ weights[3].T
+        if outer is not None:
+            left = left + outer
         right = p.T @ z - back_u.T @ u
         if printed:
             safe = back_u != 0
@@ -282,7 +295,7 @@ def _pair(
             right = back_u.T @ (slope * z - u)
         return left + left.T, right + right.T
 
-    return PairImbalance(
+    pair = PairImbalance(
         first=a.name,
         second=b.name,
         delta=float(norm_b.sum() - norm_a.sum()),
@@ -296,8 +309,25 @@ def _pair(
         grad_gap=grad_gap,
         elementwise=elementwise,
         between=link.between,
-        _matrix=matrix if elementwise and moves_a and moves_b and moves_bias else None,
+        _matrix=no_matrix or matrix,
     )
+    return pair, why
+
+
+def _no_units(a: LayerRun, b: LayerRun, units: int, inputs: int) -> str:
+    """Why the inputs of B are not those of A's units in their order; empty where they are."""
+    if inputs % units:
+        return f"{b.name} has {inputs} inputs, which do not belong to the {units} units of {a.name} in equal shares"
+    if inputs == units:
+        return ""
+    number = torch.arange(inputs, device=b.u.device) // (inputs // units)
+    for bit in range((units - 1).bit_length()):  # what reaches the inputs of one half of the units is that half
+        half = (number >> bit) % 2 == 1
+        shown = half.to(b.u).reshape([-1 if d == b.channel % b.u.ndim else 1 for d in range(b.u.ndim)])
+        reached = torch.autograd.grad(b.u, a.z, shown.expand_as(b.u) * b.u.detach(), retain_graph=True)[0]
+        if bool(_by_unit(reached, a.channel).any(0)[~half[:: inputs // units]].any()):
+            return f"the inputs of {b.name} are mixed, or not in the order of the units of {a.name}"
+    return ""
 
 
 def _by_unit(t: Tensor, channel: int) -> Tensor:

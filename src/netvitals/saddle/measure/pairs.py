@@ -145,20 +145,10 @@ def _in_between(anatomy: Anatomy, first: Layer, second: Layer, bending: Set[int]
         op = anatomy.operations[made]
         if not op.inputs:
             continue  # a constant
+        signal = [i for i in op.inputs if i not in anatomy.noise]
         known = op.kind in ("view", "random") or op.name in ("clone", "detach", "_to_copy", "_unsafe_view", "alias")
-        dropped = op.name.rstrip("_") in ("mul", "div") and any(_is_noise(anatomy, i) for i in op.inputs)
+        dropped = op.name.rstrip("_") in ("mul", "div") and len(signal) < len(op.inputs)
         if not (known or dropped or made in bending or any(word in op.name for word in _BETWEEN)):
             return f"{op.name} lies between"
-        todo += op.inputs
+        todo += signal
     return ""
-
-
-def _is_noise(anatomy: Anatomy, value: int) -> bool:
-    for _ in range(4):
-        op = anatomy.producers(value)
-        if op is None or not op.inputs:
-            return op is not None and op.kind == "random"
-        if op.kind == "random":
-            return True
-        value = op.inputs[0]
-    return False
