@@ -64,7 +64,7 @@ def run_cases(
         for seed in seeds
     ]
     with ThreadPoolExecutor(jobs) as pool:
-        yield from pool.map(lambda one: run_script(*one, part=part), work)
+        yield from pool.map(lambda one: run_script(one[0], one[1], one[2], part), work)
 
 
 def run_script(case: Case, variant: str, seed: int, part: str = "both") -> Outcome:
