@@ -1,6 +1,6 @@
 """The benchmark of reported bugs: which causes are named, and which scripts are accused without one.
 
-python bench/bugs/run.py [--half development] [--seeds 0,1,2] [--only NAME,NAME] [--rows rows.jsonl]
+python bench/bugs/run.py [--half development | --third] [--seeds 0,1,2] [--only NAME,NAME] [--rows rows.jsonl]
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from netvitals_lab.bugs.scores import judged
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--half", choices=["development", "published"], default="development")
+    parser.add_argument("--third", action="store_true", help="the third collection, on which no rule is developed")
     parser.add_argument("--seeds", default="0")
     parser.add_argument("--only", default="")
     parser.add_argument("--rows", type=Path)
@@ -26,7 +27,8 @@ def main() -> None:
     parser.add_argument("--part", choices=list(PARTS), default="both")
     args = parser.parse_args()
     only = set(filter(None, args.only.split(",")))
-    chosen = [case for case in cases(args.half) if not only or case.name in only]
+    every = cases(collection="third") if args.third else cases(args.half)
+    chosen = [case for case in every if not only or case.name in only]
     known = {case.name: case for case in chosen}
     outcomes = []
     seeds, variants = [int(s) for s in args.seeds.split(",")], args.variants.split(",")

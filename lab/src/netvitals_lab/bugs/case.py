@@ -10,6 +10,8 @@ from typing import Literal
 
 CASES = Path(__file__).parent / "cases"
 Half = Literal["development", "published"]
+Collection = Literal["halves", "third"]
+FOLDERS: dict[Collection, Path] = {"halves": CASES, "third": CASES / "third"}
 
 
 @dataclass(frozen=True)
@@ -25,10 +27,13 @@ class Case:
     field: str
     causes: tuple[str, ...] = ()
     observable: bool = True
+    collection: Collection = "halves"
 
     @property
     def half(self) -> Half:
-        """Which half of the benchmark: by a hash of the source, so that one report is never in both."""
+        """By a hash of the source, so that one report is never in both halves; the third collection is held out."""
+        if self.collection == "third":
+            return "published"
         return "published" if hashlib.sha256(self.source.encode()).digest()[0] % 2 else "development"
 
     def variant(self, fixed: bool) -> str:
@@ -48,13 +53,19 @@ class Case:
         return "\n".join(lines)
 
 
-def cases(half: Half | None = None, folder: Path = CASES) -> list[Case]:
-    """Every case, or those of one half."""
-    every = [_read(path) for kind in ("bugs", "healthy") for path in sorted((folder / kind).glob("*.py"))]
+def cases(half: Half | None = None, collection: Collection | None = "halves") -> list[Case]:
+    """The cases of one collection (``None``: of all), or those of one half."""
+    every = [
+        _read(path, name)
+        for name, folder in FOLDERS.items()
+        if collection in (None, name)
+        for kind in ("bugs", "healthy")
+        for path in sorted((folder / kind).glob("*.py"))
+    ]
     return [case for case in every if half is None or case.half == half]
 
 
-def _read(path: Path) -> Case:
+def _read(path: Path, collection: Collection) -> Case:
     text = path.read_text(encoding="utf-8")
     head = text.split('"""')[1]
     facts = {key: value.strip() for key, value in re.findall(r"^(\w+): *(.+)$", head, flags=re.MULTILINE)}
@@ -69,4 +80,5 @@ def _read(path: Path) -> Case:
         field=facts.get("field", ""),
         causes=tuple(filter(None, (cause.strip() for cause in causes))),
         observable=not facts.get("observable", "yes").startswith("no"),
+        collection=collection,
     )
