@@ -55,4 +55,4 @@ with nv.watch(model, optimizer) as watch:
 
 x, y = cluttered(torch.arange(1300, 1797))
 score = float((model(x).argmax(1) == y).float().mean())
-learned = score > 0.6
+learned = score > 0.5
