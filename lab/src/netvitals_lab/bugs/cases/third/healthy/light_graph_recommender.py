@@ -57,4 +57,4 @@ with torch.no_grad():
     s = users @ items.T
     both = hidden[:, :, None] & ~liked[:, None, :]
     score = float((s[:, :, None] > s[:, None, :])[both].float().mean())
-learned = score > 0.75
+learned = score > 0.77

@@ -12,7 +12,7 @@ from torch import nn
 import netvitals as nv
 
 digits = load_digits()
-images, labels = torch.tensor(digits.images, dtype=torch.float32).flatten(1) / 16, torch.tensor(digits.target)
+images = torch.tensor(digits.images, dtype=torch.float32).flatten(1) / 16
 
 
 def augment(x):
@@ -22,9 +22,19 @@ def augment(x):
 encoder = nn.Sequential(nn.Linear(64, 96), nn.BatchNorm1d(96), nn.ReLU(), nn.Linear(96, 48), nn.BatchNorm1d(48, affine=False))
 predictor = nn.Sequential(nn.Linear(48, 24), nn.BatchNorm1d(24), nn.ReLU(), nn.Linear(24, 48))
 model = nn.ModuleDict({"encoder": encoder, "predictor": predictor})
+
+
+@torch.no_grad()
+def found_again():
+    """How many of 497 pictures are the nearest neighbour of another view of themselves?"""
+    z1, z2 = (F.normalize(encoder(augment(images[1300:])), dim=1) for _ in range(2))
+    return float(((z1 - z1.mean(0)) @ (z2 - z2.mean(0)).T).argmax(1).eq(torch.arange(497)).float().mean())
+
+
+before = found_again()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
 with nv.watch(model, optimizer) as watch:
-    for step in range(300):
+    for step in range(800):
         x = images[torch.randint(0, 1300, (128,))]
         z1, z2 = encoder(augment(x)), encoder(augment(x))
         p1, p2 = predictor(z1), predictor(z2)
@@ -34,9 +44,5 @@ with nv.watch(model, optimizer) as watch:
         optimizer.step()
         watch.step(loss)
 
-encoder.eval()
-with torch.no_grad():  # nearest neighbour among labelled images
-    z = F.normalize(encoder(images), dim=1)
-    guess = labels[:1300][(z[1300:] @ z[:1300].T).argmax(1)]
-score = float((guess == labels[1300:]).float().mean())
-learned = score > 0.8
+score = found_again()
+learned = score > 1.3 * before
