@@ -28,7 +28,7 @@ TROUBLES: dict[str, Trouble] = {
     "alert-failed": Trouble(
         "A finding could not be handed to `on_finding`",
         "The function that was given raised, or the web hook is not an address, did not answer within its time, or "
-        "answered with an error or a redirect. Its path and query are a secret and are never printed. Training goes on.",
+        "answered with an error or a redirect. Its path and query are a secret and never printed. Training goes on.",
         "Call the function yourself with `vitals.findings()[0]`, or post to the address by hand; findings are in the "
         "run all the same.",
     ),
@@ -210,7 +210,8 @@ TROUBLES: dict[str, Trouble] = {
     ),
     "run-damaged": Trouble(
         "A run is damaged",
-        "What is in the file is not what was written (checksums differ): a disk, a copy or another program changed it.",
+        "What is in the file is not what was written (checksums differ): a disk, a copy or another program changed it."
+        " Of a run that was killed, its side file ending in `-wal` holds the last measurements and belongs to it.",
         "`netvitals recover RUN` saves every measurement that is intact and says what is not.",
     ),
     "run-exists": Trouble(

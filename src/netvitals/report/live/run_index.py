@@ -157,7 +157,7 @@ class Shelf:
             summary = run.summary
             known = self._rows.get(name)
             judged = self._verdicts.get(name, (0, None))[1] or {"finding": None, "ahead": None}
-            fresh = {"status": status_of(summary), **judged}
+            fresh = {"status": status_of(summary, run.path), **judged}
             if known is not None and known[0] == (str(path), summary.commits):
                 return known[1] | fresh
             row = self._summarised(name, run, summary) | fresh
