@@ -110,6 +110,15 @@ class FileLock:
         finally:
             os.close(descriptor)
 
+    @staticmethod
+    def was_held(file: Path) -> bool:
+        """Whether somebody holds the file, or was ended while holding it: the lock of a copy stays behind.
+
+        Args:
+            file: the file that may have been held.
+        """
+        return _beside(file).exists()
+
     def _forked(self) -> None:
         """A child that lives on must not hold what its dead parent held."""
         if self._descriptor >= 0:

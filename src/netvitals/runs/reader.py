@@ -256,7 +256,8 @@ def status_of(summary: Summary, file: Path) -> str:
     """How a run stands: what its writer said last, or that the writer is gone.
 
     A writer on this machine holds a lock, which the system takes back when its process ends, however it ends: no clock
-    is asked. Of a writer on another machine only its last sign of life is known, with the time of that machine.
+    is asked. Of a copy, and of a writer on another machine, only the last sign of life is known, with the time of that
+    machine.
 
     Args:
         summary: of the run, as :attr:`Run.summary` reads it.
@@ -272,7 +273,7 @@ def status_of(summary: Summary, file: Path) -> str:
     if status != "running" or FileLock.holder(file) is not None:
         return status
     spoke = summary.shown.get("heartbeat", 0.0)
-    near = summary.shown.get("machine") in (None, this_machine())
+    near = summary.shown.get("machine") in (None, this_machine()) and FileLock.was_held(file)
     if near or not isinstance(spoke, int | float) or not abs(time.time() - spoke) <= SILENT_S:
         return "interrupted"
     return status
