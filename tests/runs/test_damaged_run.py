@@ -13,8 +13,7 @@ import pytest
 
 from netvitals.capture import ArrayMeasurement, Measurement, Site
 from netvitals.cli import main
-from netvitals.runs import wal
-from netvitals.runs import Evidence, Finding, RunDamaged, RunWriter, export, open_run, recover
+from netvitals.runs import Evidence, Finding, RunDamaged, RunWriter, export, open_run, recover, wal
 from netvitals.runs.store import OLD_LAYOUT
 
 FLIPS = 200
@@ -215,7 +214,9 @@ def test_frames_of_a_side_file_are_counted_as_sqlite_counts_them(killed, tmp_pat
         ours = wal.count(folder / "run.sqlite")
         with sqlite3.connect(folder / "run.sqlite") as connection:
             connection.execute("SELECT count(*) FROM batch").fetchone()
-            theirs = int.from_bytes((folder / "run.sqlite-shm").read_bytes()[16:20], sys.byteorder)  # frames in the index
+            theirs = int.from_bytes(
+                (folder / "run.sqlite-shm").read_bytes()[16:20], sys.byteorder
+            )  # frames in the index
         laid_out(folder, killed)
         connection.close()
         assert ours == (written, frame) and theirs <= frame
@@ -285,13 +286,11 @@ def test_a_run_that_is_written_is_not_looked_at_for_damage(tmp_path):
 
 
 @pytest.mark.parametrize("left", [0.02, 0.1, 0.3, 0.5, 0.9, 0.99, 0.9999])
-@pytest.mark.parametrize("reading", [open_run, lambda path: open_run(path).verify()])
-def test_a_cut_file_names_the_command_that_recovers_it(whole, tmp_path, left, reading):
+def test_a_cut_file_names_the_command_that_recovers_it(whole, tmp_path, left):
     _, data, _ = whole
     path = tmp_path / "run.sqlite"
     path.write_bytes(data[: int(len(data) * left)])
     with pytest.raises(RunDamaged) as told:
-        reading(path)
         open_run(path).verify()
     found = None
     with contextlib.suppress(ValueError):
@@ -304,7 +303,7 @@ def test_a_cut_file_names_the_command_that_recovers_it(whole, tmp_path, left, re
 
 
 def test_the_command_line_names_the_command_for_a_cut_file(whole, tmp_path, capsys):
-    _, data, truth = whole
+    _, data, _ = whole
     (tmp_path / "r").mkdir()
     (tmp_path / "r" / "run.sqlite").write_bytes(data[:-4096])
     for command in ("report", "check", "export", "top", "forecasts"):

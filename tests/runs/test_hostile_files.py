@@ -1,4 +1,4 @@
-"""A run from a stranger: whatever its file holds, reading it ends soon, runs nothing, and is a sentence or the truth."""
+"""A run from a stranger: whatever its file holds, reading it ends soon, runs nothing, and gives a sentence or data."""
 
 from __future__ import annotations
 
@@ -140,7 +140,9 @@ def node(children, kind=5):
         at -= len(cell)
         page[at : at + len(cell)] = cell
         page[12 + 2 * i : 14 + 2 * i] = at.to_bytes(2, "big")
-    page[:12] = bytes([kind, 0, 0]) + len(cells).to_bytes(2, "big") + at.to_bytes(2, "big") + b"\0" + last.to_bytes(4, "big")
+    page[:12] = (
+        bytes([kind, 0, 0]) + len(cells).to_bytes(2, "big") + at.to_bytes(2, "big") + b"\0" + last.to_bytes(4, "big")
+    )
     return bytes(page)
 
 
@@ -328,6 +330,9 @@ def test_a_pipe_in_place_of_a_run_is_no_run(tmp_path):
 
 
 def test_nothing_that_is_attached_or_loaded_comes_from_the_file(run):
-    change(run, "DROP TABLE meta; CREATE VIEW meta AS SELECT load_extension('x') AS key, 1 AS crc, writefile('y', 1) AS value;")
+    change(
+        run,
+        "DROP TABLE meta; CREATE VIEW meta AS SELECT load_extension('x') AS key, 1 AS crc, writefile('y', 1) AS value;",
+    )
     refused(run)
     assert not (run.parent / "y").exists()

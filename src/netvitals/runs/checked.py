@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +19,7 @@ from netvitals.runs.lock import FileLock
 from netvitals.runs.store import OLD, NoRun, RunDamaged, connect, layout_of
 from netvitals.runs.untrusted import Budget, check_side_files
 
+LONGEST_PATH = 480  # bytes of a path that SQLite opens, with room for the names of side files
 CHUNK = 1000  # rows of the old layout taken at a time
 
 
@@ -74,7 +75,10 @@ class Tables:
 
     def series(self) -> list[tuple[int, str, str, str]]:
         if self.old:
-            return [(int(n), *names) for n, *names in self._run.rows("SELECT id, vital, site, metric FROM series ORDER BY id")]
+            return [
+                (int(n), *names)
+                for n, *names in self._run.rows("SELECT id, vital, site, metric FROM series ORDER BY id")
+            ]
         found: list[tuple[int, str, str, str]] = []
         rows = self._run.rows("SELECT id, crc, vital, site, metric FROM series ORDER BY id")
         for number, crc, vital, site, metric in rows:
@@ -136,14 +140,19 @@ class Tables:
         if not isinstance(data, bytes):
             raise ValueError(f"array {head.id} is missing")
         dtype, shape = np.dtype(head.dtype), parsed(head.shape)
-        if dtype.kind not in "biufc" or not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in shape):
+        if (
+            dtype.kind not in "biufc"
+            or not isinstance(shape, list)
+            or not all(type(n) is int and n >= 0 for n in shape)
+        ):
             raise ValueError(f"array {head.id} has dtype {head.dtype[:20]!r} and shape {head.shape[:20]}")
         return np.frombuffer(data, dtype).reshape(shape).copy()
 
     def findings(self) -> list[Any]:
         if self.old:
             return [parsed(record) for (record,) in self._run.rows("SELECT record FROM finding ORDER BY id")]
-        expected, sums, found = self.summary(), 0, []
+        expected, sums = self.summary(), 0
+        found: list[Any] = []
         for number, crc, record in self._run.rows("SELECT id, crc, record FROM finding ORDER BY id"):
             _same(crc, seal(number, record), f"finding {number}")
             _same(number, len(found) + 1, f"the number of finding {number}")
@@ -201,6 +210,11 @@ def opened(file: Path, *, mine: bool = False) -> Iterator[Tables]:
             raise OSError(
                 f"{file} is being recovered by another process; try again in a moment {hint('run-locked')}"
             ) from None
+        if "unable to open" in str(error) and (long := len(os.fsencode(file.absolute()))) > LONGEST_PATH:
+            raise OSError(
+                f"the path of {file.name} has {long:,} bytes, which SQLite cannot open; move the run to a shorter path "
+                f"(it is at {file}) {hint('no-run')}"
+            ) from None
         raise damaged(file, error) from None
     except (sqlite3.Error, ValueError, TypeError, KeyError, OverflowError, MemoryError, RecursionError) as error:
         raise damaged(file, error) from None
@@ -215,9 +229,7 @@ def damaged(file: Path, error: Exception) -> ValueError:
 
     intact = survey(file)
     if intact is None:
-        return RunDamaged(
-            f"{file} is not a netvitals run, or nothing of it is intact: {error} {hint('run-damaged')}"
-        )
+        return RunDamaged(f"{file} is not a netvitals run, or nothing of it is intact: {error} {hint('run-damaged')}")
     why = "" if str(error) in intact else f": {error}"
     return RunDamaged(f"{file} is damaged{why}. {intact} {hint('run-damaged')}")
 

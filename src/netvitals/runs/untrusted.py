@@ -1,7 +1,7 @@
 """A run may come from a stranger: what its file can make a reader do is bounded by the size of the file.
 
-A file of SQLite can hold views and triggers in place of tables, columns that are computed, tables whose pages refer to
-each other in circles, side files that are pipes. ``docs/reliability.md`` has the threat model. The answer is the same to
+A file of SQLite can hold views and triggers in place of tables, computed columns, tables whose pages refer to each
+other in circles, side files that are pipes. ``docs/reliability.md`` has the threat model. The answer is the same to
 all of it: the tables must be the ones that netvitals writes, letter for letter, and a statement may take so many steps
 and give so many bytes as the file can honestly hold.
 """
@@ -58,7 +58,7 @@ class Budget:
                 if given > self.bytes:
                     raise ValueError("its tables give more bytes than the file has")
                 yield row
-        except sqlite3.OperationalError as error:
+        except sqlite3.OperationalError:
             if self._left < 0:
                 raise ValueError("reading it takes more steps than its size allows") from None
             raise

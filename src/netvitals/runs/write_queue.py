@@ -149,7 +149,9 @@ def as_json(value: Any) -> str:
     """JSON as Python reads it back: NaN and infinities stay what they are; what JSON cannot hold becomes its text."""
     try:
         found = json.dumps(value if _is_plain(value) else plain(value, odd=float))
-        return found if len(found) <= LONGEST_RECORD else json.dumps(f"a {type(value).__name__} that is too long to keep")
+        return (
+            found if len(found) <= LONGEST_RECORD else json.dumps(f"a {type(value).__name__} that is too long to keep")
+        )
     except Exception:
         try:
             return json.dumps(text(repr(value)))

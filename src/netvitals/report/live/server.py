@@ -28,7 +28,6 @@ LIVE_POLICY = (
 MISSING = "<!doctype html><meta charset=utf-8><p>There is no such run here. <a href='/'>All runs</a></p>"
 
 
-
 class Unclear(ValueError):
     """A request without what it needs."""
 
