@@ -71,7 +71,7 @@ class Tables:
 
     def meta_seals(self) -> dict[str, int]:
         """Key → seal of the metadata, for who goes on writing."""
-        return {key: crc for key, crc in self._run.rows("SELECT key, crc FROM meta")}
+        return {str(key): int(crc) for key, crc in self._run.rows("SELECT key, crc FROM meta")}
 
     def series(self) -> list[tuple[int, str, str, str]]:
         if self.old:

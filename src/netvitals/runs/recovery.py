@@ -61,7 +61,7 @@ class Recovered:
         findings: intact findings, as JSON.
         forecasts: (segment, JSON) of intact forecasts.
         path: the new run, where one was written.
-        cut: what is missing at the end of a run that was killed, because its side file is damaged; empty where nothing is.
+        cut: what is missing at the end of a killed run whose side file is damaged; empty where nothing is.
     """
 
     summary: Summary | None = None
