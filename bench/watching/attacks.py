@@ -223,7 +223,8 @@ def side_files(folder: Path, times: int) -> str:
             outcomes["equal" if whole else "silent"] += 1
         except ValueError:
             outcomes["told"] += 1
-    return f"{outcomes['told']} of {300 * times} damages told, {outcomes['equal']} without effect, {outcomes['silent']} silent"
+    told, equal, silent = outcomes.values()
+    return f"{told} of {300 * times} damages told, {equal} without effect, {silent} silent"
 
 
 def clocks(folder: Path, times: int) -> str:
@@ -268,8 +269,8 @@ def cuts(folder: Path, times: int) -> str:
     shutil.rmtree(folder / "saved", ignore_errors=True)
     best = recover(place, folder / "saved").measurements
     return (
-        f"{named} of {tries - intact} refusals name the command, which gets back {100 * np.mean(back):.0f} % on average "
-        f"of files cut in their second half, {best:,} of {truth:,} where the last page is gone"
+        f"{named} of {tries - intact} refusals name the command, which gets back {100 * np.mean(back):.0f} % on "
+        f"average of files cut in their second half, {best:,} of {truth:,} without the last page"
     )
 
 

@@ -159,8 +159,8 @@ def connect(file: Path) -> tuple[sqlite3.Connection, Budget]:
     log = beside(file, "-wal")
     if log.exists() and log.stat().st_size:
         raise OSError(
-            f"{file} was not closed, and its last measurements are in {log.name}, which cannot be read in a folder that "
-            f"cannot be written; copy it, or use netvitals recover {file} --out FOLDER {hint('run-not-writable')}"
+            f"{file} was not closed, and its last measurements are in {log.name}, which cannot be read in a folder "
+            f"that cannot be written; copy it, or use netvitals recover {file} --out FOLDER {hint('run-not-writable')}"
         )
     # a folder that cannot be written has no place for the shared-memory file of WAL
     connection = sqlite3.connect(f"{uri}?mode=ro&immutable=1", uri=True, isolation_level=None)
