@@ -38,7 +38,7 @@ class Mirror:
         try:
             there = self._there.exists(self._path)
         except Exception as error:  # every service has errors of its own
-            raise OSError(self._sentence(error)) from None
+            raise OSError(f"{self._sentence(error)} {hint('no-run')}") from None
         if not there:
             raise FileNotFoundError(f"there is no folder {address!r} to look for runs in {hint('no-run')}")
 
@@ -51,13 +51,13 @@ class Mirror:
             self._copy()
             self.failure = ""
         except Exception as error:
-            self.failure = f"{self._sentence(error)}; the runs are shown as they were copied last"
+            self.failure = f"{self._sentence(error)}; the runs are shown as they were copied last {hint('no-run')}"
         finally:
             self._looked = time.monotonic()
             self._busy.release()
 
     def _sentence(self, error: Exception) -> str:
-        return f"{self.address!r} cannot be read: {type(error).__name__}: {error} {hint('no-run')}"
+        return f"{self.address!r} cannot be read: {type(error).__name__}: {error}"
 
     def _copy(self) -> None:
         self._there.invalidate_cache()

@@ -110,9 +110,8 @@ class Shelf:
         ] = {}  # commits judged; gravest finding, forecast in force
         self.failures: dict[str, str] = {}  # place → why it cannot be looked through now
         self._state: tuple[float, dict[str, Any]] = (-float("inf"), {})
-        self.names()
-        if self.failures:  # a wrong folder is said now, not at the first request
-            raise FileNotFoundError(next(iter(self.failures.values())))
+        for root in self.roots:  # a wrong folder is said now, not at the first request
+            runs_below(root)
 
     def names(self) -> dict[str, Path]:
         """The runs that are there now, by the name under which they are shown."""
