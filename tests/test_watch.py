@@ -311,7 +311,7 @@ class Keywords(nn.Module):
         ((torch.ones(8, 5), torch.ones(8, 1), nn.MSELoss()), "mat1 and mat2 shapes"),
         ((torch.ones(8, 4).double(), torch.ones(8, 1), nn.MSELoss()), "dtype"),
         ((torch.ones(8, 4), torch.ones(8, dtype=torch.int64), nn.CrossEntropyLoss()), "Target 1 is out of bounds"),
-        ((torch.ones(8, 4, device="meta"), torch.ones(8, 1), nn.MSELoss()), "meta"),
+        ((torch.ones(8, 4), torch.ones(8, 1, device="meta"), nn.MSELoss()), "meta"),
         ((torch.ones(8, 4), torch.ones(8, 1), lambda output, y: 3.0), "must return one number as a tensor"),
         ((None, None), "NoneType"),
         (([1, 2, 3], torch.ones(8, 1), nn.MSELoss()), "positional arguments"),
@@ -325,6 +325,11 @@ def test_a_probe_that_does_not_fit_a_model_that_trains_is_refused_in_words(probe
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in net.modules()), "hooks are left"
     with nv.watch(net, probe=(torch.ones(8, 4), torch.ones(8, 1), nn.MSELoss())):
         pass
+
+
+def test_a_probe_without_values_is_refused_in_words():
+    with pytest.raises(ValueError, match="the input of the probe is on the meta device and has no values"):
+        nv.watch(nn.Linear(4, 1), probe=(torch.ones(8, 4, device="meta"), torch.ones(8, 1)))
 
 
 def test_a_probe_for_a_model_that_takes_keywords_says_so():

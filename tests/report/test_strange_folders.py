@@ -343,6 +343,7 @@ def test_a_copy_that_breaks_off_leaves_the_run_and_its_side_file_as_they_were(tm
     shelf = Shelf(["memory://bucket44"])
     (mirror,) = shelf._mirrors.values()
     mirror._every = 0.0
+    assert [r["last"] for r in shelf.rows()] == [0]
     before = {p.name: p.read_bytes() for p in (mirror.folder / "r").iterdir()}
     for step in range(1, 5):
         writer.write([Measurement(step, "loss", "model", "loss", 1.0)])
