@@ -294,3 +294,47 @@ def test_a_probe_with_nan_is_refused_before_training():
         nv.watch(model, probe=(x, torch.zeros(8)))
     assert hooks(model) == []
     nv.watch(model, vitals=[Height()]).close()
+
+
+class Keywords(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 1)
+
+    def forward(self, *, x):
+        return self.layer(x)
+
+
+@pytest.mark.parametrize(
+    ("probe", "said"),
+    [
+        ((torch.ones(8, 5), torch.ones(8, 1), nn.MSELoss()), "mat1 and mat2 shapes"),
+        ((torch.ones(8, 4).double(), torch.ones(8, 1), nn.MSELoss()), "dtype"),
+        ((torch.ones(8, 4), torch.ones(8, dtype=torch.int64), nn.CrossEntropyLoss()), "Target 1 is out of bounds"),
+        ((torch.ones(8, 4), torch.ones(8, 1, device="meta"), nn.MSELoss()), "meta"),
+        ((torch.ones(8, 4), torch.ones(8, 1), lambda output, y: 3.0), "must return one number as a tensor"),
+        ((None, None), "NoneType"),
+        (([1, 2, 3], torch.ones(8, 1), nn.MSELoss()), "positional arguments"),
+    ],
+)
+def test_a_probe_that_does_not_fit_a_model_that_trains_is_refused_in_words(probe, said, tmp_path):
+    net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+    net(torch.ones(8, 4)).sum().backward()
+    with pytest.raises(ValueError, match=rf"(?s)the batch of probe= could not be measured .*{said}.*probe-failed"):
+        nv.watch(net, run=tmp_path / "r", probe=probe)
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in net.modules()), "hooks are left"
+    with nv.watch(net, probe=(torch.ones(8, 4), torch.ones(8, 1), nn.MSELoss())):
+        pass
+
+
+def test_a_probe_without_values_is_refused_in_words():
+    with pytest.raises(ValueError, match="the input of the probe is on the meta device and has no values"):
+        nv.watch(nn.Linear(4, 1), probe=(torch.ones(8, 4, device="meta"), torch.ones(8, 1)))
+
+
+def test_a_probe_for_a_model_that_takes_keywords_says_so():
+    with pytest.raises(ValueError, match=r"the batch of probe= could not be measured .*positional argument"):
+        nv.watch(Keywords(), probe=(torch.ones(8, 4), torch.ones(8, 1), nn.MSELoss()))
+    with nv.watch(Keywords(), probe=({"x": torch.ones(8, 4)}, torch.ones(8, 1), nn.MSELoss()), every=1) as watch:
+        watch.step(1.0)
+    assert watch.sites or watch.measurements

@@ -2,7 +2,9 @@
 
 import http.server
 import json
+import socket
 import threading
+import warnings
 
 import pytest
 import torch
@@ -67,6 +69,111 @@ def test_a_web_hook_is_sent_the_finding():
             thread.join(10)
     server.shutdown()
     assert any(g["finding"]["severity"] == "critical" and g["text"] for g in got)
+
+
+SECRET = "T0K3N/very-secret"
+
+
+def posted(address):
+    """What is said, and whether a thread ended in a traceback."""
+    from netvitals.runs import Finding
+    from netvitals.watching.alerts import listener_of
+
+    broken = []
+    hook, threading.excepthook = threading.excepthook, lambda given: broken.append(given.exc_value)
+    try:
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            listener_of(address)(Finding("note", "layer0", "x"))
+            for thread in threading.enumerate():
+                if thread.name == "netvitals-webhook":
+                    thread.join(10)
+    finally:
+        threading.excepthook = hook
+    assert not broken, broken
+    return " ".join(str(w.message) for w in said)
+
+
+class Answering:
+    """A server that answers every request the same way and counts them."""
+
+    def __init__(self, status, **headers):
+        self.asked = []
+        outer = self
+
+        class Hook(http.server.BaseHTTPRequestHandler):
+            def answer(self):
+                outer.asked.append(self.path)
+                self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                self.send_response(status)
+                for key, value in headers.items():
+                    self.send_header(key, value)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            do_POST = do_GET = answer
+
+            def log_message(self, *args):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hook)
+        self.address = f"http://127.0.0.1:{self.server.server_address[1]}"
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_of_a_web_hook_is_not_followed_and_said(status):
+    with Answering(200) as other, Answering(status, Location=f"{other.address}/{SECRET}") as first:
+        said = posted(f"{first.address}/{SECRET}")
+        assert first.asked == [f"/{SECRET}"] and not other.asked
+    assert f"the host answered {status}; redirects are not followed" in said and SECRET not in said
+    assert first.address in said
+
+
+@pytest.mark.parametrize("status", [400, 403, 404, 500])
+def test_an_error_of_a_web_hook_is_said_without_its_secret(status):
+    with Answering(status) as server:
+        said = posted(f"{server.address}/{SECRET}?key={SECRET}")
+    assert f"the host answered {status}" in said and "T0K3N" not in said
+
+
+def test_a_web_hook_that_is_not_there_or_speaks_no_http_is_said_without_its_secret():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+
+        def gibberish():
+            taken, _ = silent.accept()
+            taken.recv(1 << 16)
+            taken.sendall(b"no http \r\n\r\n")
+            taken.close()
+
+        thread = threading.Thread(target=gibberish)
+        thread.start()
+        said = posted(f"http://127.0.0.1:{port}/{SECRET}")
+        thread.join()
+    assert "could not be sent to http://127.0.0.1" in said and SECRET not in said
+    said = posted(f"http://127.0.0.1:{port}/{SECRET}")
+    assert "ConnectionRefusedError" in said and SECRET not in said
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["htp://hooks.example/T0K3N", "http://", "https:///T0K3N", "http://hooks.example:port/T0K3N"]
+    + ["http://hooks.example:99999/T0K3N", "http://[::1/T0K3N", "http://hooks.example/a b/T0K3N", "T0K3N", ""]
+    + ["http://hooks.example/T0K3N\n", "http://hooks.example/\x00T0K3N", "http://me:T0K3N@hooks.example/x"]
+    + ["http://hooks.example/T0K3Nü", "file:///etc/T0K3N", "javascript:T0K3N", "http://hooks.exämple/T0K3N"],
+)
+def test_a_malformed_address_is_refused_at_once_and_not_repeated(address):
+    with pytest.raises(ValueError, match="not the address of a web hook") as refused:
+        nv.watch(nn.Linear(2, 2), on_finding=address)
+    assert "T0K3N" not in str(refused.value)
 
 
 def test_what_is_no_listener_is_refused():

@@ -97,7 +97,7 @@ def viewers(count: int, steps: int) -> tuple[int, int]:
 
         def ask() -> None:
             client = TestClient(app, base_url="http://127.0.0.1")
-            client.cookies.set("netvitals", "t")
+            client.cookies.set("netvitals-80", "t")
             while not stop.is_set():
                 client.get("/api/head", params={"run": "r"})
 

@@ -27,7 +27,8 @@ TROUBLES: dict[str, Trouble] = {
     ),
     "alert-failed": Trouble(
         "A finding could not be handed to `on_finding`",
-        "The function that was given raised, or the web hook did not answer within its time. Training goes on.",
+        "The function that was given raised, or the web hook is not an address, did not answer within its time, or "
+        "answered with an error or a redirect. Its path and query are a secret and never printed. Training goes on.",
         "Call the function yourself with `vitals.findings()[0]`, or post to the address by hand; findings are in the "
         "run all the same.",
     ),
@@ -92,6 +93,12 @@ TROUBLES: dict[str, Trouble] = {
         " another optimizer moves the model, or a scaler leaves out every step.",
         "Give the optimizer that steps; with parameters moved by hand leave `optimizer=` out, then each call of "
         "`vitals.step` is a step.",
+    ),
+    "probe-failed": Trouble(
+        "The batch of `probe=` could not be measured",
+        "Before training a watch runs the model and the loss once on that batch, with hooks on, and an error came up.",
+        "Run `loss_fn(model(x), y).backward()` with the very `x`, `y` and `loss_fn` of the probe. If that works, the "
+        "model cannot be hooked: leave `probe` out, or name fewer vital signs (`vitals=`), and report the sentence.",
     ),
     "ranks-apart": Trouble(
         "The ranks do not measure together any more",
@@ -203,7 +210,8 @@ TROUBLES: dict[str, Trouble] = {
     ),
     "run-damaged": Trouble(
         "A run is damaged",
-        "What is in the file is not what was written (checksums differ): a disk, a copy or another program changed it.",
+        "What is in the file is not what was written (checksums differ): a disk, a copy or another program changed it."
+        " Of a run that was killed, its side file ending in `-wal` holds the last measurements and belongs to it.",
         "`netvitals recover RUN` saves every measurement that is intact and says what is not.",
     ),
     "run-exists": Trouble(

@@ -20,7 +20,7 @@ from netvitals.cli.help import page
 HOUSE = Path(__file__).parents[2]
 PACKAGE = HOUSE / "src" / "netvitals"
 ROOMS = ("watch", "checkup", "capture", "vitals", "runs", "forecasts", "findings", "report", "integrations", "cli")
-ARGUMENT = {"ValueError", "TypeError", "KeyError", "LookupError", "AttributeError"}
+ARGUMENT = {"ValueError", "TypeError", "KeyError", "LookupError", "AttributeError", "Unclear", "NoChecksums"}
 ENDS = {"typer.Exit", "typer.BadParameter", "SystemExit", "AssertionError", "Broken"}  # no sentence, or one of its own
 CARRIED = {"missing", "damaged", "sentence", "trace.error", "strict.error", "collector.error"}  # worded elsewhere
 # words of a sentence about an argument: what was expected, what there is, what to do
@@ -31,7 +31,14 @@ SAYS = re.compile(
     re.IGNORECASE,
 )
 # what is caught where it is raised and told as the reason of another sentence
-INNER = {"runs/checked.py", "runs/checksum.py", "runs/recovery.py", "capture/reduce_over_ranks.py"}
+INNER = {
+    "runs/untrusted.py",
+    "runs/wal.py",
+    "runs/checked.py",
+    "runs/checksum.py",
+    "runs/recovery.py",
+    "capture/reduce_over_ranks.py",
+}
 
 
 def sentences():

@@ -27,7 +27,7 @@ def client(folder, *, known=True, base=HOME, **options):
         create_app(folder, "secret", judge=False), base_url=base, follow_redirects=False, **options
     )
     if known:
-        one.cookies.set("netvitals", "secret")
+        one.cookies.set("netvitals-8722", "secret")
     return one
 
 
@@ -40,14 +40,21 @@ def runs(tmp_path):
 @pytest.mark.parametrize(
     ("host", "status"),
     [("attacker.example", 421), ("127.0.0.1.attacker.example:8722", 421), ("", 421), ("127.0.0.1:8722", 200)]
-    + [("localhost:8722", 200), ("[::1]:8722", 200), ("[::1", 421), ("localhost@attacker.example", 421)],
+    + [("localhost:8722", 200), ("[::1]:8722", 200), ("[::1", 421), ("localhost@attacker.example", 421)]
+    + [("evil.com@127.0.0.1", 421), ("evil.com@127.0.0.1:8722", 421), ("evil.com:80@[::1]:8722", 421)]
+    + [("127.0.0.1/evil.com", 421), ("127.0.0.1#.evil.com", 421), ("127.0.0.1?evil.com", 421), ("127.0.0.1:x", 421)]
+    + [("127.0.0.1:8722 ", 421), ("127.0.0.1.:8722", 421), ("2130706433", 421), ("0.0.0.0:8722", 421)]
+    + [("LOCALHOST:8722", 200), ("localhost:8722\\@evil.com", 421)],
 )
 def test_only_names_of_this_machine_are_answered(runs, host, status):
     assert client(runs).get("/", headers={"host": host}).status_code == status
 
 
 @pytest.mark.parametrize(
-    ("origin", "status"), [("http://attacker.example", 403), ("null", 403), ("http://127.0.0.1:8722", 200)]
+    ("origin", "status"),
+    [("http://attacker.example", 403), ("null", 403), ("http://127.0.0.1:8722", 200)]
+    + [("http://evil.com@127.0.0.1:8722", 403), ("http://127.0.0.1:9999", 403), ("file://", 403), ("", 403)]
+    + [("http://localhost:8722", 403), ("http://127.0.0.1:8722.evil.com", 403)],
 )
 def test_requests_of_other_sites_are_refused(runs, origin, status):
     assert client(runs).get("/", headers={"origin": origin}).status_code == status
@@ -62,14 +69,36 @@ def test_without_the_token_nothing_is_told(runs, place):
     assert answer.status_code == 403 and "MLP" not in answer.text and "set-cookie" not in answer.headers
     assert "run/a" not in answer.text
     other = client(runs, known=False)
-    other.cookies.set("netvitals", "guess")
+    other.cookies.set("netvitals-8722", "guess")
     assert other.get(place).status_code == 403
 
 
 def test_the_token_becomes_a_cookie_and_leaves_the_address(runs):
     answer = client(runs, known=False).get("/run/a?token=secret&x=1")
     assert answer.status_code == 303 and answer.headers["location"] == "/run/a?x=1"
-    assert answer.headers["set-cookie"] == "netvitals=secret; Path=/; HttpOnly; SameSite=Lax"
+    assert answer.headers["set-cookie"] == "netvitals-8722=secret; Path=/; HttpOnly; SameSite=Lax"
+
+
+def test_two_pages_in_one_browser_do_not_lock_each_other_out(runs):
+    """A browser sends the cookies of a host to every port of it."""
+    jar = {}
+    for port, token in ((8722, "first"), (8723, "second")):
+        one = testclient.TestClient(
+            create_app(runs, token, judge=False), base_url=f"http://127.0.0.1:{port}", follow_redirects=False
+        )
+        name, _, rest = one.get(f"/?token={token}").headers["set-cookie"].partition("=")
+        jar[name] = rest.partition(";")[0]
+    assert len(jar) == 2
+    for port, token in ((8722, "first"), (8723, "second")):
+        one = testclient.TestClient(
+            create_app(runs, token, judge=False), base_url=f"http://127.0.0.1:{port}", cookies=jar
+        )
+        assert one.get("/api/runs").status_code == 200
+
+
+def test_two_host_headers_are_refused(runs):
+    headers = [("host", "attacker.example"), ("host", "127.0.0.1:8722"), ("cookie", "netvitals-8722=secret")]
+    assert client(runs, known=False).get("/", headers=headers).status_code == 421
 
 
 def test_every_start_has_a_token_of_its_own(runs):

@@ -265,3 +265,25 @@ def test_the_list_of_runs_is_searched_sorted_and_compared(tab, tmp_path, served)
     page.click("a.button")
     page.wait_for_selector(".parted, .card")
     assert "side by side" in page.inner_text("h1")
+
+
+def test_runs_whose_names_hold_every_sign_are_chosen_and_compared(tab, tmp_path, served):
+    names = ["a|b", "50%7C|%25", "<i>'\"&#?;=+,~`^[]{}()*!@$\\"]
+    for name in names:
+        with RunWriter(tmp_path / name) as writer:
+            writer.write([Measurement(step, "loss", "model", "loss", 1.0) for step in range(5)])
+    page = tab(1200, "light")
+    errors = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto(served("/"))
+    for name in names:
+        page.get_by_label(f"compare {name}", exact=True).click()
+    page.wait_for_selector("text=compare 3 runs")
+    for name in names:
+        assert page.get_by_label(f"compare {name}", exact=True).is_checked()
+    page.click("text=compare 3 runs")
+    page.wait_for_selector("h1:has-text('3 runs side by side')")
+    assert [a.inner_text() for a in page.query_selector_all(".keys a")] == names
+    page.click(".keys a >> nth=2")
+    page.wait_for_selector("#loss")
+    assert page.inner_text("h1") == names[2] and not errors

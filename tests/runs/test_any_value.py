@@ -64,11 +64,17 @@ def test_a_note_of_any_kind_is_kept(tmp_path):
 
     circle: list = []
     circle.append(circle)
+    deep: list = []
+    for _ in range(50_000):
+        deep = [deep]
     with RunWriter(tmp_path / "r") as writer:
+        writer.note("f", deep)
+        writer.note("g", "x" * (65 << 20))
         for key, value in {"a": Awkward(), "b": circle, "c": "\ud800", "d": {1: {2, 3}}, "e": 10**400}.items():
             writer.note(key, value)
         assert writer.flush()
-    assert {"a", "b", "c", "d", "e"} <= set(open_run(tmp_path / "r").meta)
+    kept = open_run(tmp_path / "r").meta
+    assert {"a", "b", "c", "d", "e", "f"} <= set(kept) and kept["g"] == "a str that is too long to keep"
 
 
 def test_warnings_that_are_errors_do_not_end_the_thread(tmp_path):

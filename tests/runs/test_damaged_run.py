@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import shutil
 import sqlite3
+import sys
 
 import numpy as np
 import pytest
 
 from netvitals.capture import ArrayMeasurement, Measurement, Site
 from netvitals.cli import main
-from netvitals.runs import Evidence, Finding, RunDamaged, RunWriter, export, open_run, recover
+from netvitals.runs import Evidence, Finding, RunDamaged, RunWriter, export, open_run, recover, wal
+from netvitals.runs.store import OLD_LAYOUT
 
 FLIPS = 200
 
@@ -177,38 +180,142 @@ def test_a_damaged_run_is_not_continued(whole, tmp_path):
         RunWriter(tmp_path / "r", existing="resume")
 
 
-def test_a_flipped_bit_in_the_side_file_of_a_killed_run_is_no_wrong_value(tmp_path):
-    """SQLite forgets the commits after it: what is left is what was there before them."""
-    writer = RunWriter(tmp_path / "r", flush_every=60)
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory):
+    """A run whose process is gone before its side file was folded in: its folder, and bytes by name."""
+    place = tmp_path_factory.mktemp("killed")
+    writer = RunWriter(place / "alive", flush_every=60)
     for step in range(12):
         writer.write([Measurement(step, "v", "s", "m", float(step))])
         writer.flush()
-    (tmp_path / "killed").mkdir()
-    for name in ("run.sqlite", "run.sqlite-wal"):
-        shutil.copy(tmp_path / "r" / name, tmp_path / "killed" / name)
+    names = ("run.sqlite", "run.sqlite-wal", "run.sqlite-shm")
+    kept = {name: (place / "alive" / name).read_bytes() for name in names}
     writer.close()
-    data = (tmp_path / "killed" / "run.sqlite-wal").read_bytes()
+    return kept
+
+
+def laid_out(folder, kept):
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for name, data in kept.items():
+        (folder / name).write_bytes(data)
+    return folder
+
+
+def test_frames_of_a_side_file_are_counted_as_sqlite_counts_them(killed, tmp_path):
+    folder = laid_out(tmp_path / "r", killed)
+    written, taken = wal.count(folder / "run.sqlite")
+    data = bytearray(killed["run.sqlite-wal"])
+    for frame in (0, 3, written - 1):
+        changed = bytearray(data)
+        changed[32 + frame * (24 + 4096) + 1000] ^= 4
+        (folder / "run.sqlite-wal").write_bytes(changed)
+        (folder / "run.sqlite-shm").unlink(missing_ok=True)
+        ours = wal.count(folder / "run.sqlite")
+        with sqlite3.connect(folder / "run.sqlite") as connection:
+            connection.execute("SELECT count(*) FROM batch").fetchone()
+            theirs = int.from_bytes(
+                (folder / "run.sqlite-shm").read_bytes()[16:20], sys.byteorder
+            )  # frames in the index
+        laid_out(folder, killed)
+        connection.close()
+        assert ours == (written, frame) and theirs <= frame
+    assert taken == written
+
+
+def test_a_flipped_bit_in_the_side_file_of_a_killed_run_is_told(killed, tmp_path):
+    """SQLite forgets the commits after it and says nothing."""
+    folder = laid_out(tmp_path / "r", killed)
+    assert open_run(folder).frame()["value"].to_list() == [float(i) for i in range(12)]
+    data = killed["run.sqlite-wal"]
     random.seed(1)
-    counts = []
-    for _ in range(40):
-        (tmp_path / "killed" / "run.sqlite-wal").write_bytes(flipped(data, random.randrange(8 * len(data))))
-        shm = tmp_path / "killed" / "run.sqlite-shm"
-        shm.unlink(missing_ok=True)
-        values = open_run(tmp_path / "killed").frame()["value"].to_list()
-        assert values == [float(i) for i in range(len(values))]
-        counts.append(len(values))
-    assert min(counts) < max(counts) <= 12
+    bits = [8 * 2, 8 * 10 + 3, 8 * 17, 8 * 26, *(random.randrange(8 * len(data)) for _ in range(12))]
+    kept = []
+    for bit in bits:
+        laid_out(folder, {**killed, "run.sqlite-wal": flipped(data, bit)})
+        if bit % 2:
+            (folder / "run.sqlite-shm").unlink()
+        with pytest.raises(RunDamaged, match=r"intact frames of .* the last measurements are lost") as told:
+            open_run(folder)
+        with pytest.raises(RunDamaged, match="the last measurements are lost"):
+            RunWriter(folder, existing="resume")
+        if "nothing of it is intact" in str(told.value):  # the beginning of the side file: none of it is taken
+            assert "has 0 intact frames" in str(told.value) or "has 1 intact" in str(told.value)
+            kept.append(0)
+            continue
+        assert "netvitals recover" in str(told.value)
+        found = recover(folder, tmp_path / f"saved{len(kept)}")
+        values = open_run(found.path).frame()["value"].to_list()
+        assert values == [float(i) for i in range(len(values))] and len(values) <= 12
+        assert "the last measurements are lost" in open_run(found.path).meta["recovered"]
+        kept.append(len(values))
+    assert min(kept) == 0 and max(kept) >= 10
+
+
+@pytest.mark.parametrize("left", [0, 20, 32, 5000, -4120, -1])
+def test_a_side_file_that_is_cut_or_gone_is_told(killed, tmp_path, left):
+    """The index that the killed process left behind says how long it was."""
+    data = killed["run.sqlite-wal"]
+    folder = laid_out(tmp_path / "r", {**killed, "run.sqlite-wal": data[:left] if left else b""})
+    if not left:
+        (folder / "run.sqlite-wal").unlink()
+    for _ in range(2):  # also the second time
+        with pytest.raises(RunDamaged, match="the last measurements are lost"):
+            open_run(folder)
+
+
+def test_what_a_kill_leaves_behind_is_not_called_damage(killed, tmp_path):
+    """Frames of a commit that was not over, a frame that is cut, and frames of an earlier use of the file."""
+    data = killed["run.sqlite-wal"]
+    frame = data[-4120:]
+    other = frame[:8] + bytes(8) + frame[16:]  # salts of another generation
+    for tail in (other * 3, frame[:24], frame[:2000], other + frame[:24]):
+        folder = laid_out(tmp_path / "r", {**killed, "run.sqlite-wal": data + tail})
+        assert open_run(folder).frame().height == 12
+        (folder / "run.sqlite-shm").unlink()
+        assert open_run(folder).frame().height == 12
+
+
+def test_a_run_that_is_written_is_not_looked_at_for_damage(tmp_path):
+    writer = RunWriter(tmp_path / "r", flush_every=60)
+    for step in range(40):
+        writer.write([Measurement(step, "v", "s", "m", 1.0)])
+        writer.flush()
+        assert open_run(tmp_path / "r").steps[-1] == step
+    writer.close()
+
+
+@pytest.mark.parametrize("left", [0.02, 0.1, 0.3, 0.5, 0.9, 0.99, 0.9999])
+def test_a_cut_file_names_the_command_that_recovers_it(whole, tmp_path, left):
+    _, data, _ = whole
+    path = tmp_path / "run.sqlite"
+    path.write_bytes(data[: int(len(data) * left)])
+    with pytest.raises(RunDamaged) as told:
+        open_run(path).verify()
+    found = None
+    with contextlib.suppress(ValueError):
+        found = recover(path, tmp_path / "saved")
+    if found is None:
+        assert "nothing of it is intact" in str(told.value)
+    else:
+        assert f"netvitals recover {path} writes" in str(told.value) and str(found) in str(told.value)
+        assert found.measurements > 0 or left < 0.9  # the last page alone has no measurements
+
+
+def test_the_command_line_names_the_command_for_a_cut_file(whole, tmp_path, capsys):
+    _, data, _ = whole
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r" / "run.sqlite").write_bytes(data[:-4096])
+    for command in ("report", "check", "export", "top", "forecasts"):
+        with pytest.raises(SystemExit) as stop:
+            main([command, str(tmp_path / "r")])
+        assert stop.value.code == 2 and f"netvitals recover {tmp_path / 'r'}" in capsys.readouterr().err, command
 
 
 def test_a_run_of_the_layout_without_checksums_is_still_read_and_exported(tmp_path):
     file = tmp_path / "old.sqlite"
     with sqlite3.connect(file) as connection:
-        connection.executescript("""
-            CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-            CREATE TABLE series (id INTEGER PRIMARY KEY, vital TEXT, site TEXT, metric TEXT);
-            CREATE TABLE reading (step INTEGER NOT NULL, series INTEGER NOT NULL, value REAL);
-            CREATE TABLE array (step INTEGER, series INTEGER, dtype TEXT, shape TEXT, data BLOB);
-            CREATE TABLE finding (id INTEGER PRIMARY KEY, record TEXT NOT NULL);
+        connection.executescript(f"""{OLD_LAYOUT}
             INSERT INTO meta VALUES ('status', '"finished"'), ('model', '"MLP"');
             INSERT INTO series VALUES (1, 'loss', '', 'loss'), (2, 'v', 's', 'a');
             INSERT INTO reading VALUES (0, 1, 0.5), (1, 1, NULL);

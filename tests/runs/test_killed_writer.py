@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 
@@ -50,10 +53,72 @@ def test_kill_nine_loses_at_most_the_last_flush(tmp_path, programs, promises):
     assert run.meta["status"] == "running"  # nobody could say goodbye
 
 
-def test_a_silent_writer_is_called_interrupted(tmp_path, monkeypatch):
-    from netvitals.runs import RunWriter, reader
+SILENT = """
+import sys, time
+from netvitals.runs import RunWriter
 
-    with RunWriter(tmp_path / "r"):
+writer = RunWriter(sys.argv[1])
+writer.flush()
+print("there", flush=True)
+time.sleep(120)
+"""
+
+
+def test_the_status_follows_the_process_at_once_and_no_clock(tmp_path, programs, monkeypatch):
+    process = programs.Popen([sys.executable, "-c", SILENT, str(tmp_path / "r")], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None and process.stdout.readline()
+        now = time.time
+        for jump in (0.0, 1e9, -1e9, 120.0):
+            monkeypatch.setattr(time, "time", lambda jump=jump: now() + jump)
+            assert open_run(tmp_path / "r").status == "running", jump
+        process.send_signal(signal.SIGSTOP)  # stopped is not dead
         assert open_run(tmp_path / "r").status == "running"
-        monkeypatch.setattr(reader, "SILENT_S", -1.0)
-        assert open_run(tmp_path / "r").status == "interrupted"
+        process.kill()
+        process.wait()
+        for jump in (0.0, 1e9, -1e9):
+            monkeypatch.setattr(time, "time", lambda jump=jump: now() + jump)
+            assert open_run(tmp_path / "r").status == "interrupted", jump
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_run_of_another_machine_is_judged_by_its_last_sign_of_life(tmp_path, monkeypatch):
+    from netvitals.runs import RunWriter, database
+
+    monkeypatch.setattr(database, "this_machine", lambda: "another")
+    writer = RunWriter(tmp_path / "r")
+    writer.flush()
+    (tmp_path / "copy").mkdir()
+    for name in ("run.sqlite", "run.sqlite-wal"):
+        shutil.copy(tmp_path / "r" / name, tmp_path / "copy" / name)
+    writer.close()
+    now = time.time
+    for jump, status in ((0.0, "running"), (3600.0, "interrupted"), (-3600.0, "interrupted")):
+        monkeypatch.setattr(time, "time", lambda jump=jump: now() + jump)
+        assert open_run(tmp_path / "copy").status == status
+    assert open_run(tmp_path / "r").status == "finished"
+
+
+def test_many_who_ask_for_the_holder_do_not_keep_a_writer_away(tmp_path):
+    from netvitals.runs import FileLock
+
+    file, stop = tmp_path / "run.sqlite", threading.Event()
+    FileLock(file)._forked()  # a lock file whose holder is gone
+
+    def ask():
+        while not stop.is_set():
+            FileLock.holder(file)
+            time.sleep(0.0005)
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(100):
+            FileLock(file)._forked()
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()

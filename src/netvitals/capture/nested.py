@@ -48,6 +48,8 @@ def check_finite(nest: Any, what: str) -> None:
     ValueError: the batch holds 1 values of 2 that are NaN or infinite; clean the batch first (netvitals help ...)
     """
     for tensor in tensors(nest):
+        if tensor.is_meta:
+            raise ValueError(f"{what} is on the meta device and has no values; give it on the device of the model")
         if tensor.is_floating_point():
             bad = int((~torch.isfinite(tensor)).sum())
             if bad:

@@ -2,20 +2,22 @@
 
 The page listens on this machine only, but every page a browser has open can send requests there, and so can every user
 of the machine. So a request needs a name of this machine in ``Host`` (a name that an attacker points here is refused),
-no foreign ``Origin``, and the token that was printed at the start: once in the address, then in a cookie.
+no foreign ``Origin``, and the token that was printed at the start: once in the address, then in a cookie. Browsers
+share cookies between ports, so its name has the port that the browser sees.
 """
 
 from __future__ import annotations
 
 import hmac
+import re
 import secrets
+import threading
 from collections.abc import Awaitable, Callable, MutableMapping
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, urlencode
 
-HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
-COOKIE = "netvitals"
+HOST = re.compile(r"(?:127\.0\.0\.1|localhost|\[::1\])(?::([0-9]{1,5}))?", re.IGNORECASE)  # of this machine
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"  # where a page brings none of its own
 FRAME = "; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 HEADERS = {
@@ -39,6 +41,7 @@ class Guard:
     def __init__(self, app: App, token: str | None = None) -> None:
         self.app = app
         self.token = token or secrets.token_urlsafe(24)
+        self.ending = threading.Event()  # set when the server ends: streams end too
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -58,23 +61,31 @@ class Guard:
                 return
             rest = urlencode([pair for pair in query if pair[0] != "token"])
             place = "/" + quote(scope["path"].lstrip("/")) + (f"?{rest}" if rest else "")
-            cookie = f"{COOKIE}={self.token}; Path=/; HttpOnly; SameSite=Lax"
+            cookie = f"{cookie_name(headers['host'])}={self.token}; Path=/; HttpOnly; SameSite=Lax"
             await _answer(send, 303, "", {"location": place, "set-cookie": cookie})
             return
-        if not self._is_token(_cookie(headers.get("cookie", ""))):
+        if not self._is_token(_cookie(headers)):
             await _answer(send, 403, WRONG)
             return
-        await self.app(scope, receive, _guarded(send))
+        await self.app(scope, self._until_ended(receive), _guarded(send))
 
     def _is_token(self, given: str) -> bool:
         return hmac.compare_digest(given.encode("utf-8", "replace"), self.token.encode())
 
+    def _until_ended(self, receive: Receive) -> Receive:
+        async def ended() -> Any:
+            return {"type": "http.disconnect"} if self.ending.is_set() else await receive()
+
+        return ended
+
     def _refusal(self, scope: Scope, headers: dict[str, str]) -> tuple[int, str, dict[str, str]] | None:
         if scope["method"] not in ("GET", "HEAD"):
             return 405, "This page can only be read.", {"allow": "GET, HEAD"}
-        if _name(f"//{headers.get('host', '')}") not in HOSTS:
+        hosts = [value for key, value in scope["headers"] if key.lower() == b"host"]
+        if len(hosts) != 1 or not HOST.fullmatch(headers["host"]):
             return 421, "This page answers to 127.0.0.1 and localhost only.", {}
-        if "origin" in headers and _name(headers["origin"]) not in HOSTS:
+        own = {f"{scheme}://{headers['host'].lower()}" for scheme in ("http", "https")}
+        if headers.get("origin", min(own)).lower() not in own:
             return 403, "This page is not for other sites.", {}
         return None
 
@@ -82,16 +93,19 @@ class Guard:
 WRONG = "The address needs the token that netvitals view printed when it started."
 
 
-def _name(address: str) -> str | None:
-    try:
-        return urlsplit(address).hostname
-    except ValueError:
-        return None
+def cookie_name(host: str) -> str:
+    """The name of the cookie at a ``Host``.
+
+    >>> cookie_name("127.0.0.1:8722"), cookie_name("localhost")
+    ('netvitals-8722', 'netvitals-80')
+    """
+    found = HOST.fullmatch(host)
+    return f"netvitals-{(found and found[1]) or 80}"
 
 
-def _cookie(header: str) -> str:
+def _cookie(headers: dict[str, str]) -> str:
     try:
-        found = SimpleCookie(header).get(COOKIE)
+        found = SimpleCookie(headers.get("cookie", "")).get(cookie_name(headers["host"]))
     except CookieError:
         return ""
     return found.value if found else ""

@@ -13,6 +13,7 @@ import numpy as np
 
 _HEAD = struct.Struct("<4sQ")  # mark and number of measurements
 _MARK = b"NVB2"
+LONGEST_RECORD = 64 << 20  # characters of a text that is read as JSON
 _KINDS = {bytes: b"b", str: b"s", int: b"i"}  # a bit can make a text of SQLite's a blob of the same bytes
 
 
@@ -60,6 +61,20 @@ def unpack(blob: bytes) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         np.frombuffer(blob, "<i4", count, start + 8 * count).astype(np.int64),
         np.frombuffer(blob, "<f8", count, start + 12 * count),
     )
+
+
+def parsed(record: str) -> Any:
+    """A text of a run as JSON; what is too long or nested too deep to be one of ours is a ``ValueError``.
+
+    >>> parsed("[1]")
+    [1]
+    """
+    if len(record) > LONGEST_RECORD:
+        raise ValueError(f"a text of it has {len(record):,} characters")
+    try:
+        return json.loads(record)
+    except RecursionError:
+        raise ValueError("a text of it is nested too deep") from None
 
 
 @dataclass
@@ -116,5 +131,10 @@ class Summary:
         """
         if crc != seal(0, record):
             raise ValueError("its summary is not what was written")
-        known: Mapping[str, Any] = json.loads(record)
-        return cls(**{key: known[key] for key in cls.__dataclass_fields__ if key in known})
+        known: Mapping[str, Any] = parsed(record)
+        found = cls(**{key: known[key] for key in cls.__dataclass_fields__ if key in known})
+        counts = [value for key, value in vars(found).items() if key not in ("shown", "last_step")]
+        whole = all(type(n) is int for n in (*counts, found.last_step)) and all(n >= 0 for n in counts)
+        if not whole or not isinstance(found.shown, dict):
+            raise ValueError("its summary is none")
+        return found

@@ -17,7 +17,7 @@ import numpy as np
 from netvitals._help import hint
 from netvitals.runs.checked import opened
 from netvitals.runs.checksum import Summary, pack, seal
-from netvitals.runs.lock import FileLock, FileLocked
+from netvitals.runs.lock import FileLock, FileLocked, this_machine
 from netvitals.runs.sparkline import Sparkline
 from netvitals.runs.store import FORECASTS, create, make_folder, numbered, open_to_write
 from netvitals.runs.write_queue import Columns, Key, Pending, text
@@ -105,7 +105,7 @@ class RunDatabase:
             self._findings(pending.findings, pending.replace_findings)
             self._forecasts(pending.forecasts)
             self.summary.commits += 1
-            self.summary.shown = {**self.summary.shown, "heartbeat": time.time()}
+            self.summary.shown = {**self.summary.shown, "heartbeat": time.time(), "machine": this_machine()}
             run.execute("INSERT OR REPLACE INTO summary (id, crc, record) VALUES (?, ?, ?)", self.summary.row())
             run.execute("COMMIT")
         except BaseException:
@@ -222,7 +222,7 @@ class RunDatabase:
 
     def _load(self, file: Path) -> None:
         """Continue a run: what is in it is checked first, since nothing is added to a damaged one."""
-        with opened(file) as tables:
+        with opened(file, mine=True) as tables:
             old = tables.old
         if old:
             raise ValueError(

@@ -7,8 +7,12 @@ the locks that SQLite holds on it. It carries the process number of its holder, 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
+import platform
+import time
 import weakref
+from functools import cache
 from pathlib import Path
 
 from netvitals._help import hint
@@ -17,6 +21,8 @@ try:
     import fcntl
 except ImportError:  # pragma: no cover - a system without flock: no two writers are kept apart there
     fcntl = None  # type: ignore[assignment]
+
+ATTEMPTS, WAIT_S = 5, 0.01
 
 _open: weakref.WeakSet[FileLock] = weakref.WeakSet()
 
@@ -48,12 +54,17 @@ class FileLock:
     def __init__(self, file: Path) -> None:
         self.file = file
         self._descriptor = -1
+        attempts = ATTEMPTS
         place = _beside(file)
         while True:
             descriptor = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 _take(descriptor)
             except OSError:
+                if attempts := attempts - 1:  # whoever asks for the holder has it for a moment
+                    os.close(descriptor)
+                    time.sleep(WAIT_S)
+                    continue
                 holder = _number(descriptor)
                 os.close(descriptor)
                 who = "this process" if holder == os.getpid() else f"process {holder}" if holder else "another process"
@@ -99,11 +110,30 @@ class FileLock:
         finally:
             os.close(descriptor)
 
+    @staticmethod
+    def was_held(file: Path) -> bool:
+        """Whether somebody holds the file, or was ended while holding it: the lock of a copy stays behind.
+
+        Args:
+            file: the file that may have been held.
+        """
+        return _beside(file).exists()
+
     def _forked(self) -> None:
         """A child that lives on must not hold what its dead parent held."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+@cache
+def this_machine() -> str:
+    """A mark of this machine until it starts anew; the same in its containers, whose locks are seen here."""
+    try:
+        name = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
+    except OSError:
+        name = platform.node()
+    return hashlib.blake2b(name.encode(), digest_size=8).hexdigest()
 
 
 def _beside(file: Path) -> Path:

@@ -16,12 +16,13 @@ from netvitals.capture import ArrayMeasurement
 from netvitals.runs.checked import ArrayHead, Batch, Tables, opened
 from netvitals.runs.checksum import Summary
 from netvitals.runs.finding import Finding
-from netvitals.runs.store import connect, run_file
+from netvitals.runs.lock import FileLock, this_machine
+from netvitals.runs.store import run_file
 
 if TYPE_CHECKING:
     import polars as pl
 
-SILENT_S = 60.0  # a writer that says nothing for so long is taken for dead (it speaks every 10 s)
+SILENT_S = 60.0  # a writer on another machine that says nothing for so long is taken for dead (it speaks every 10 s)
 
 Choice = str | Sequence[str] | None
 
@@ -64,7 +65,8 @@ class Run:
     """
 
     def __init__(self, file: Path, judge: Judge | None = None) -> None:
-        connect(file).close()
+        with opened(file):
+            pass
         self.path = file
         self._judge = judge
 
@@ -88,7 +90,7 @@ class Run:
                 '<svg width="160" height="32" role="img" aria-label="loss"><path fill="none" stroke="currentColor" '
                 f'stroke-width="1.5" d="M{path}"/></svg> loss {line.get("last")}'
             )
-        facts = f"{status_of(summary)}, step {summary.last_step:,}, {summary.measurements:,} measurements"
+        facts = f"{status_of(summary, self.path)}, step {summary.last_step:,}, {summary.measurements:,} measurements"
         return f"<div><b>{escape(self.name)}</b> ({escape(facts)})<br>{picture}</div>"
 
     @property
@@ -113,7 +115,7 @@ class Run:
     @property
     def status(self) -> str:
         """``running``, ``finished``, what :meth:`RunWriter.close` was given, or ``interrupted`` for a dead writer."""
-        return status_of(self.summary)
+        return status_of(self.summary, self.path)
 
     @property
     def steps(self) -> list[int]:
@@ -250,20 +252,29 @@ class Run:
         return [record for end, record in made if end is None or int(record["made_at"]) < end]
 
 
-def status_of(summary: Summary) -> str:
-    """How a run stands: what its writer said last, or that it has been silent for too long.
+def status_of(summary: Summary, file: Path) -> str:
+    """How a run stands: what its writer said last, or that the writer is gone.
+
+    A writer on this machine holds a lock, which the system takes back when its process ends, however it ends: no clock
+    is asked. Of a copy, and of a writer on another machine, only the last sign of life is known, with the time of that
+    machine.
 
     Args:
         summary: of the run, as :attr:`Run.summary` reads it.
+        file: the run's file.
 
     Returns:
         ``running``, ``finished``, another word of its writer, or ``interrupted``.
 
-    >>> status_of(Summary(shown={"status": "running", "heartbeat": 0.0}))  # silent since 1970
+    >>> status_of(Summary(shown={"status": "running", "heartbeat": 0.0}), Path("elsewhere"))  # silent since 1970
     'interrupted'
     """
     status = str(summary.shown.get("status", "unknown"))
-    if status == "running" and time.time() - float(summary.shown.get("heartbeat", 0.0)) > SILENT_S:
+    if status != "running" or FileLock.holder(file) is not None:
+        return status
+    spoke = summary.shown.get("heartbeat", 0.0)
+    near = summary.shown.get("machine") in (None, this_machine()) and FileLock.was_held(file)
+    if near or not isinstance(spoke, int | float) or not abs(time.time() - spoke) <= SILENT_S:
         return "interrupted"
     return status
 

@@ -10,6 +10,7 @@ import sqlite3
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,18 @@ import numpy as np
 
 from netvitals._help import hint
 from netvitals.capture import ArrayMeasurement
+from netvitals.runs import wal
 from netvitals.runs.checked import Batch
 from netvitals.runs.checksum import Summary, seal, unpack
 from netvitals.runs.database import RunDatabase
-from netvitals.runs.store import OLD, lay_out, layout_of, run_file
+from netvitals.runs.lock import FileLock
+from netvitals.runs.store import OLD, SCHEMA, lay_out, layout_of, run_file
+from netvitals.runs.untrusted import Budget, beside, check_side_files, check_tables
 from netvitals.runs.write_queue import Columns, Key, Pending, as_json
 
 PAGE = 4096  # bytes, SQLite's default
 NEAR = 100_000  # rows looked for one by one where a table cannot be walked
+SURVEYED = 256 << 20  # bytes of a file that is looked through only to word an error
 
 COLUMNS = {
     "meta": ("key", "crc", "value"),
@@ -35,6 +40,10 @@ COLUMNS = {
     "forecast": ("id", "crc", "segment", "record"),
     "summary": ("id", "crc", "record"),
 }
+
+
+class NoChecksums(ValueError):
+    """A run of the old layout."""
 
 
 @dataclass
@@ -52,6 +61,7 @@ class Recovered:
         findings: intact findings, as JSON.
         forecasts: (segment, JSON) of intact forecasts.
         path: the new run, where one was written.
+        cut: what is missing at the end of a killed run whose side file is damaged; empty where nothing is.
     """
 
     summary: Summary | None = None
@@ -62,28 +72,33 @@ class Recovered:
     findings: list[str] = field(default_factory=list)
     forecasts: list[tuple[int, str]] = field(default_factory=list)
     path: Path | None = None
+    cut: str = ""
 
     @property
     def measurements(self) -> int:
         return sum(len(batch.steps) for batch in self.batches)
 
     def __str__(self) -> str:
+        known = None if self.cut else self.summary  # the summary that was meant is not there
         last = max((int(b.steps.max()) for b in self.batches if len(b.steps)), default=None)
         parts = [
-            (self.measurements, "measurements", self.summary and self.summary.measurements),
-            (len(self.arrays), "arrays", self.summary and self.summary.arrays),
-            (len(self.meta), "notes", self.summary and self.summary.metas),
+            (self.measurements, "measurements", known and known.measurements),
+            (len(self.arrays), "arrays", known and known.arrays),
+            (len(self.meta), "notes", known and known.metas),
         ]
         words = ", ".join(f"{n} of {of} {what}" if of is not None else f"{n} {what}" for n, what, of in parts)
-        return f"Intact: {words}" + ("" if last is None else f", up to step {last}")
+        end = "" if last is None else f", up to step {last}"
+        return f"Intact: {words}{end}" + (f" ({self.cut})" if self.cut else "")
 
 
-def survey(file: Path) -> str:
-    """One sentence about what of a damaged run can be rescued, and how."""
+def survey(file: Path) -> str | None:
+    """One sentence about what of a damaged run can be rescued, and how; None where nothing can."""
     try:
+        if file.stat().st_size > SURVEYED:
+            return f"netvitals recover {file} writes what is intact to a new run."
         found = _find(file)
-    except Exception as error:
-        return f"Nothing of it can be rescued ({error})."
+    except (OSError, sqlite3.Error, ValueError, TypeError, KeyError, OverflowError, MemoryError, RecursionError):
+        return None
     return f"{found}; netvitals recover {file} writes that to a new run."
 
 
@@ -140,14 +155,20 @@ def _beside(file: Path) -> Path:
 def _find(file: Path) -> Recovered:
     with tempfile.TemporaryDirectory(prefix="netvitals-") as folder:  # SQLite may write to what it recovers
         copy = Path(folder) / "run.sqlite"
+        check_side_files(file)
         shutil.copyfile(file, copy)
-        wal = file.with_name(f"{file.name}-wal")
-        if wal.is_file():
-            shutil.copyfile(wal, copy.with_name("run.sqlite-wal"))
+        log = beside(file, "-wal")
+        if log.is_file():
+            shutil.copyfile(log, beside(copy, "-wal"))
         found = _read(copy)
         if not found.measurements and not found.meta:  # the first page has the names of all tables
             _graft(copy, Path(folder) / "blank.sqlite")
             found = _read(copy)
+    try:
+        if FileLock.holder(file) is None:
+            wal.check(file)
+    except ValueError as error:
+        found.cut = str(error)
     if not (found.measurements or found.meta or found.arrays):
         raise ValueError("no row of it is what a netvitals run holds")
     return found
@@ -167,12 +188,16 @@ def _graft(copy: Path, blank: Path) -> None:
 
 def _read(copy: Path) -> Recovered:
     found = Recovered()
-    with contextlib.closing(sqlite3.connect(copy, isolation_level=None)) as run:
-        run.text_factory = lambda data: data.decode("utf-8", "replace")
+    with contextlib.closing(sqlite3.connect(copy, isolation_level=None)) as connection:
+        connection.text_factory = lambda data: data.decode("utf-8", "replace")
         try:
-            if layout_of(run) == OLD:
-                raise ValueError("it has the old layout without checksums, so nothing tells what is intact")
-        except sqlite3.Error:
+            run = Budget(connection, copy)
+            if layout_of(connection) == OLD:
+                raise NoChecksums("it has the old layout without checksums, so nothing tells what is intact")
+            check_tables(run, SCHEMA)
+        except NoChecksums:
+            raise
+        except (sqlite3.Error, ValueError):
             return found
         for _, crc, record in _rows(run, "summary"):
             with contextlib.suppress(ValueError, TypeError):
@@ -204,7 +229,7 @@ def _intact(crc: Any, *fields: Any) -> bool:
     return isinstance(crc, int) and crc == seal(*fields)
 
 
-def _rows(run: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
+def _rows(run: Budget, table: str) -> Iterator[tuple[Any, ...]]:
     """Rows from the front as far as it goes, then from the back, then one by one in between."""
     columns = COLUMNS[table]
     select = f"SELECT {', '.join(columns)} FROM {table}"
@@ -212,7 +237,7 @@ def _rows(run: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
     broken = False
     for order in ("ASC", "DESC"):
         try:
-            for row in run.execute(f"{select} ORDER BY {columns[0]} {order}"):
+            for row in run.rows(f"{select} ORDER BY {columns[0]} {order}"):
                 if row[0] in seen:
                     break
                 seen.add(row[0])
@@ -220,17 +245,17 @@ def _rows(run: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
             else:
                 if not broken:
                     return
-        except sqlite3.Error:
+        except (sqlite3.Error, ValueError):
             broken = True
     if columns[0] != "id":
         return
     numbers = sorted(n for n in seen if isinstance(n, int))
-    gaps = [(a, b) for a, b in zip([0, *numbers], [*numbers, (numbers[-1] if numbers else 0) + 1000]) if b - a > 1]
-    for first, last in gaps:
-        for number in range(first + 1, min(last, first + NEAR)):
-            try:
-                row = run.execute(f"{select} WHERE id = ?", (number,)).fetchone()
-            except sqlite3.Error:
-                continue
-            if row is not None and row[0] not in seen:
-                yield row
+    gaps = zip([0, *numbers], [*numbers, (numbers[-1] if numbers else 0) + 1000])
+    wanted = (number for first, last in gaps for number in range(first + 1, last))
+    for number in islice(wanted, NEAR):
+        try:
+            found = run.row(f"{select} WHERE id = ?", (number,))
+        except (sqlite3.Error, ValueError):
+            continue
+        if found is not None and found[0] not in seen:
+            yield found

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from netvitals._help import hint
 from netvitals.runs.checksum import Summary
+from netvitals.runs.untrusted import Budget, beside, check_tables
 
 FILE_NAME = "run.sqlite"
 APPLICATION = 0x4E565253  # "NVRS": marks the file as a netvitals run
@@ -29,6 +30,14 @@ CREATE TABLE batch (id INTEGER PRIMARY KEY, crc INTEGER, segment INTEGER, data B
 CREATE TABLE array (id INTEGER PRIMARY KEY, head INTEGER, crc INTEGER, segment INTEGER, step INTEGER, series INTEGER,
                     dtype TEXT, shape TEXT, data BLOB);
 CREATE TABLE finding (id INTEGER PRIMARY KEY, crc INTEGER, record TEXT);
+"""
+OLD_LAYOUT = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE series (id INTEGER PRIMARY KEY, vital TEXT NOT NULL, site TEXT NOT NULL, metric TEXT NOT NULL);
+CREATE TABLE reading (step INTEGER NOT NULL, series INTEGER NOT NULL, value REAL);
+CREATE TABLE array (step INTEGER NOT NULL, series INTEGER NOT NULL, dtype TEXT NOT NULL, shape TEXT NOT NULL,
+                    data BLOB NOT NULL);
+CREATE TABLE finding (id INTEGER PRIMARY KEY, record TEXT NOT NULL);
 """
 FORECASTS = """
 CREATE TABLE IF NOT EXISTS forecast (id INTEGER PRIMARY KEY, crc INTEGER, segment INTEGER, record TEXT);
@@ -128,7 +137,11 @@ def open_to_write(file: Path) -> sqlite3.Connection:
     return connection
 
 
-def connect(file: Path) -> sqlite3.Connection:
+class NoRun(ValueError):
+    """A file that is no run, or one of another version."""
+
+
+def connect(file: Path) -> tuple[sqlite3.Connection, Budget]:
     """Open an existing run for reading, whether or not somebody writes it; refuse what is not a run."""
     if not file.is_file():
         raise FileNotFoundError(f"there is no run at {file}{_near(file)} {hint('no-run')}")
@@ -137,20 +150,25 @@ def connect(file: Path) -> sqlite3.Connection:
     uri = file.absolute().as_uri()
     connection = sqlite3.connect(f"{uri}?mode=ro", uri=True, timeout=30.0, isolation_level=None)
     try:
-        _check(connection, file)
+        return connection, _check(connection, file)
     except sqlite3.OperationalError:
         connection.close()
-        # a folder that cannot be written has no place for the shared-memory file of WAL
-        connection = sqlite3.connect(f"{uri}?mode=ro&immutable=1", uri=True, isolation_level=None)
-        try:
-            _check(connection, file)
-        except BaseException:
-            connection.close()
-            raise
     except BaseException:
         connection.close()
         raise
-    return connection
+    log = beside(file, "-wal")
+    if log.exists() and log.stat().st_size:
+        raise OSError(
+            f"{file} was not closed, and its last measurements are in {log.name}, which cannot be read in a folder "
+            f"that cannot be written; copy it, or use netvitals recover {file} --out FOLDER {hint('run-not-writable')}"
+        )
+    # a folder that cannot be written has no place for the shared-memory file of WAL
+    connection = sqlite3.connect(f"{uri}?mode=ro&immutable=1", uri=True, isolation_level=None)
+    try:
+        return connection, _check(connection, file)
+    except BaseException:
+        connection.close()
+        raise
 
 
 def layout_of(connection: sqlite3.Connection) -> int:
@@ -158,26 +176,20 @@ def layout_of(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
-def _check(connection: sqlite3.Connection, file: Path) -> None:
-    try:
-        application = connection.execute("PRAGMA application_id").fetchone()[0]
-        version = layout_of(connection)
-    except sqlite3.OperationalError:
-        raise
-    except sqlite3.DatabaseError as error:
-        raise ValueError(
-            f"{file} is not a netvitals run, or its beginning is damaged ({error}) {hint('run-damaged')}"
-        ) from None
+def _check(connection: sqlite3.Connection, file: Path) -> Budget:
+    budget = Budget(connection, file)
+    application = connection.execute("PRAGMA application_id").fetchone()[0]
+    version = layout_of(connection)
     if application != APPLICATION:
-        raise ValueError(
-            f"{file} is not a netvitals run: it lacks the mark that every run carries {hint('run-damaged')}"
-        )
+        raise sqlite3.DatabaseError("it lacks the mark that every run carries")
     if version not in (OLD, SCHEMA):
-        raise ValueError(
+        raise NoRun(
             f"{file} has layout {version} and this netvitals reads layout {SCHEMA}; "
             f"{'upgrade netvitals' if version > SCHEMA else 'export it with the netvitals that wrote it'} "
             f"{hint('run-layout')}"
         )
+    check_tables(budget, version)
+    return budget
 
 
 def _near(file: Path) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from netvitals.capture import ArrayMeasurement, Measurement, StepColumns, plain
+from netvitals.runs.checksum import LONGEST_RECORD
 
 LARGEST, SMALLEST = 2**63 - 1, -(2**63)  # what a step on disk can be
 REMARKS_KEPT = 20  # sentences about replaced values, per run
@@ -147,7 +148,10 @@ def text(name: Any) -> str:
 def as_json(value: Any) -> str:
     """JSON as Python reads it back: NaN and infinities stay what they are; what JSON cannot hold becomes its text."""
     try:
-        return json.dumps(value if _is_plain(value) else plain(value, odd=float))
+        found = json.dumps(value if _is_plain(value) else plain(value, odd=float))
+        return (
+            found if len(found) <= LONGEST_RECORD else json.dumps(f"a {type(value).__name__} that is too long to keep")
+        )
     except Exception:
         try:
             return json.dumps(text(repr(value)))

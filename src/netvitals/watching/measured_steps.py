@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
+from netvitals._help import hint
 from netvitals.capture import (
     Buffer,
     Observers,
@@ -92,6 +93,12 @@ class MeasuredSteps(WatchState):
                 self._hooks.about_to_step = partial(self._twin.look, self._observer, recorder)
         except Exception as error:
             self._disarm()
+            if first and self._probe is not None:
+                raise ValueError(
+                    f"the batch of probe= could not be measured ({type(error).__name__}: {error}); probe is (x, y) or "
+                    "(x, y, loss_fn), and model(x) and loss_fn(output, y) must work as they do in your loop: same "
+                    f"shapes, dtype and device, several arguments as a tuple x {hint('probe-failed')}"
+                ) from error
             if first:
                 raise  # nothing has been trained yet: better to know now
             self._probe_failed = True

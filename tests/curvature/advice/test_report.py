@@ -132,3 +132,22 @@ def test_a_report_of_many_batches_goes_on_after_an_interruption(tmp_path):
     assert (found.between.resonance == expected.between.resonance).all() and not (tmp_path / "state").exists()
     assert found.sharpness.values == pytest.approx(expected.sharpness.values)
     assert "over batches" in str(found.pairs[0])
+
+
+def test_blocks_that_were_measured_before_an_interruption_are_not_measured_again(tmp_path):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)).double()
+    parts = [(torch.randn(8, 4).double(), torch.randint(0, 3, (8,))) for _ in range(3)]
+
+    def stop(done, planned):
+        if done > 14:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        curvature.report(net, "ce", parts, probes=6, resume=tmp_path / "state", progress=stop)
+    kept = {p.relative_to(tmp_path).as_posix() for p in (tmp_path / "state").rglob("*.pt")}
+    assert any(name.startswith("state/blocks/") for name in kept)
+    again = curvature.report(net, "ce", parts, probes=6, resume=tmp_path / "state")
+    whole = curvature.report(net, "ce", parts, probes=6)
+    assert (again.between.resonance == whole.between.resonance).all()
+    assert again.between.cost < whole.between.cost / 10, "the products were asked for again"

@@ -171,6 +171,30 @@ def test_a_state_of_another_measurement_is_refused(problem, tmp_path):
         trace(net, F.cross_entropy, parts, probes=3, resume=tmp_path / "state")
 
 
+class Code:
+    """Runs when it is unpickled."""
+
+    ran = False
+
+    def __reduce__(self):
+        return exec, ("from test_stream_of_batches import Code; Code.ran = True",)
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_a_state_that_would_run_code_is_refused(problem, tmp_path, legacy):
+    net, _, parts = problem
+    with pytest.raises(Stopped):
+        trace(net, F.cross_entropy, Failing(parts, 2), probes=3, resume=tmp_path / "state")
+    state = tmp_path / "state" / "pass-00000.pt"
+    torch.save({"over": True, "total": Code()}, state, _use_new_zipfile_serialization=not legacy)
+    with pytest.raises(ValueError, match=r"pass-00000\.pt is not the state of a measurement"):
+        trace(net, F.cross_entropy, parts, probes=3, resume=tmp_path / "state")
+    state.write_bytes(b"cut")
+    with pytest.raises(ValueError, match="is not the state of a measurement"):
+        trace(net, F.cross_entropy, parts, probes=3, resume=tmp_path / "state")
+    assert not Code.ran
+
+
 @pytest.mark.slow
 def test_the_error_over_batches_of_norms_and_ratios_is_the_spread_of_other_data():
     torch.manual_seed(0)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import contextlib
+import os
+import threading
+from types import FrameType
+from typing import Annotated, Any
 
 import typer
 
 from netvitals._extras import missing
+
+PATIENCE_S = 3  # from the signal until the process is gone
 
 
 def register(app: typer.Typer) -> None:
@@ -28,6 +34,22 @@ def serve_page(
 
     folders = runs or ["runs"]
     application = create_app(folders)
+
+    class Server(uvicorn.Server):
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            if not application.ending.is_set():
+                typer.echo("netvitals view ends", err=True)
+                application.ending.set()  # an open tab holds a stream, for whose end the server waits
+                last = threading.Timer(PATIENCE_S, os._exit, (128 + sig,))  # a thread may wait for a disk or a network
+                last.daemon = True
+                last.start()
+            super().handle_exit(sig, frame)
+
     places = ", ".join(folders)
     typer.echo(f"runs below {places} at http://127.0.0.1:{port}/?token={application.token} (Ctrl-C ends it)")
-    uvicorn.run(application, host="127.0.0.1", port=port, log_level="warning", proxy_headers=False, server_header=False)
+    options: Any = {"log_level": "warning", "proxy_headers": False, "server_header": False}
+    server = Server(
+        uvicorn.Config(application, host="127.0.0.1", port=port, timeout_graceful_shutdown=PATIENCE_S - 1, **options)
+    )
+    with contextlib.suppress(KeyboardInterrupt):  # raised again when the server has ended
+        server.run()

@@ -7,9 +7,7 @@ and not between its weights. What Gauss–Newton misses is $\|H-GN\|_F/\|H\|_F$.
 from __future__ import annotations
 
 import os
-import shutil
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
@@ -22,7 +20,7 @@ from torch import nn
 from netvitals.capture import LossFn, Mode, Result, one_screen, skipped_lines, undisturbed
 from netvitals.curvature.advice.design import Dropped, Recommendation, dropped_blocks, recommend
 from netvitals.curvature.advice.page import page_of
-from netvitals.curvature.engine.journal import fingerprint
+from netvitals.curvature.engine.journal import longer
 from netvitals.curvature.engine.nodes import Choice
 from netvitals.curvature.engine.products import Progress
 from netvitals.curvature.measure.between_layers import between_layers
@@ -244,18 +242,12 @@ def report(
     swept = lambda done, planned: progress(done, planned + most) if progress else None
     blocks: Any = {"nodes": nodes, "space": "parameter", "probes": probes, "refine": refine, "progress": swept}
     kept = lambda part: None if resume is None else Path(resume) / part
-    between = _remembered(
-        None if resume is None else Path(resume) / "between.pt",
-        model,
-        f"{nodes} {probes} {refine} {mode} {seed} {dtype}",
-        lambda: between_layers(model, loss_fn, batch, resume=kept("blocks"), **blocks, **options),
-    )
-    before = between.products
-    stepped = lambda done, planned: progress(before + done, before + planned) if progress else None
-    steps: Any = {"k": 1, "tol": 1e-2, "most": most, "progress": stepped, "resume": kept("sharpness")}
-    sharpness = top_eigenvalues(model, loss_fn, batch, **steps, **options)
-    if resume is not None:
-        shutil.rmtree(resume, ignore_errors=True)
+    with longer(resume):
+        between = between_layers(model, loss_fn, batch, resume=kept("blocks"), **blocks, **options)
+        before = between.products
+        stepped = lambda done, planned: progress(before + done, before + planned) if progress else None
+        steps: Any = {"k": 1, "tol": 1e-2, "most": most, "progress": stepped, "resume": kept("sharpness")}
+        sharpness = top_eigenvalues(model, loss_fn, batch, **steps, **options)
     name, edge = edge_of(optimizer)
     return CurvatureReport(
         model=type(model).__name__,
@@ -268,21 +260,6 @@ def report(
         seconds=time.perf_counter() - began,
         skipped={**sharpness.skipped, **between.skipped},
     )
-
-
-def _remembered(path: Path | None, model: nn.Module, settings: str, measure: Callable[[], Any]) -> Any:
-    """What was measured before the interruption, of the same parameters and settings, or what is measured now."""
-    if path is None:
-        return measure()
-    mark = fingerprint(model) + settings
-    if path.exists():
-        old, found = torch.load(path, weights_only=False)
-        if old == mark:
-            return found
-    found = measure()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    torch.save((mark, found), path)
-    return found
 
 
 def edge_of(optimizer: torch.optim.Optimizer | None) -> tuple[str, float]:

@@ -7,14 +7,21 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Mapping
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
 EVERY = 20.0  # seconds between two saves inside a pass over the data
+NUMPY = "array of numpy"  # the key of what was one
+
+_inside: ContextVar[bool] = ContextVar("inside a longer measurement", default=False)
 
 
 class Journal:
@@ -51,7 +58,17 @@ class Journal:
     def load(self, number: int) -> Any:
         """What was kept of a pass; None where there is nothing."""
         path = self._path(number)
-        return torch.load(path, weights_only=False) if path.exists() else None
+        if not path.exists():
+            return None
+        try:
+            if not zipfile.is_zipfile(path):  # older formats of torch.save are read by code that can be misled
+                raise ValueError
+            return _arrays(torch.load(path, weights_only=True))  # tensors, numbers, lists and dicts; no code
+        except Exception as error:
+            raise ValueError(
+                f"{path} is not the state of a measurement ({type(error).__name__}): delete {self.folder}, or give "
+                "resume= another folder"
+            ) from None
 
     def save(self, number: int, state: Any, *, over: bool) -> None:
         """Keep the state of a pass; while the pass goes on, only so often."""
@@ -59,19 +76,32 @@ class Journal:
             return
         path = self._path(number)
         part = path.with_suffix(".part")
-        torch.save(state, part)
+        torch.save(_tensors(state), part)
         part.replace(path)  # a run that is killed while it writes leaves the old state
         self._saved = time.monotonic()
 
     def close(self) -> None:
-        """The measurement is over: remove the folder."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        """The measurement is over: remove the folder, unless it is part of a longer one."""
+        if not _inside.get():
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def _path(self, number: int) -> Path:
         return self.folder / f"pass-{number:05d}.pt"
 
     def _known(self) -> set[int]:
         return {int(p.stem.split("-")[1]) for p in self.folder.glob("pass-*.pt")}
+
+
+@contextmanager
+def longer(folder: str | os.PathLike[str] | None) -> Iterator[None]:
+    """A measurement made of others: what they keep below ``folder`` stays until all of it is over."""
+    token = _inside.set(True)
+    try:
+        yield
+    finally:
+        _inside.reset(token)
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def opened(
@@ -81,6 +111,22 @@ def opened(
     if folder is None:
         return None
     return Journal(folder, {"measurement": measurement, "parameters": fingerprint(model), **settings})
+
+
+def _tensors(state: Any) -> Any:
+    """The state without arrays of numpy, which cannot be read back without running what a file says."""
+    if isinstance(state, np.ndarray):
+        return {NUMPY: torch.from_numpy(state)}
+    if isinstance(state, dict):
+        return {key: _tensors(value) for key, value in state.items()}
+    return type(state)(map(_tensors, state)) if isinstance(state, list | tuple) else state
+
+
+def _arrays(state: Any) -> Any:
+    """The reverse of :func:`_tensors`."""
+    if isinstance(state, dict):
+        return state[NUMPY].numpy() if NUMPY in state else {key: _arrays(value) for key, value in state.items()}
+    return type(state)(map(_arrays, state)) if isinstance(state, list | tuple) else state
 
 
 def fingerprint(model: nn.Module) -> str:

@@ -45,6 +45,8 @@ const nv = {};
   const inside = document.getElementById("data");
   nv.embedded = inside ? JSON.parse(inside.textContent) : null;
   nv.live = !nv.embedded;
+  nv.joined = (names) => names.map((n) => n.replace(/[%|]/g, encodeURIComponent)).join("|");     // several names in one part of the address
+  nv.listed = (text) => (text || "").split("|").filter(Boolean).map((n) => n.replace(/%25|%7C/g, decodeURIComponent));
   nv.query = (params) => Object.entries(params).flatMap(([k, v]) => (Array.isArray(v) ? v : [v]).filter((x) => x !== null && x !== undefined && x !== "")
     .map((x) => `${encodeURIComponent(k)}=${encodeURIComponent(x)}`)).join("&");
   nv.ask = async (what, params = {}) => {

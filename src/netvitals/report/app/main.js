@@ -2,7 +2,7 @@
 /* The page as a whole: which part is shown, word of changes from the server, toasts for what is newly found. */
 (() => {
   const { html, render, useState, useEffect, useRef } = nv;
-  const path = decodeURIComponent(location.pathname);
+  const path = (() => { try { return decodeURIComponent(location.pathname); } catch { return location.pathname; } })();
   const place = nv.embedded ? { page: "run", run: "" } : path.startsWith("/run/") ? { page: "run", run: path.slice(5) } : path === "/compare" ? { page: "compare", runs: new URLSearchParams(location.search).getAll("run") } : { page: "table" };
 
   /* versions grow when the server says that a run has changed */
@@ -58,7 +58,7 @@
       <main id="top">${answer ? html`<${nv.RunPage} run=${place.run} head=${answer} version=${version} />` : html`<section class="hero"><h1>${place.run}</h1><p class="words">${error || "Reading the run …"}</p></section>`}
       <footer>Written by netvitals${nv.live ? "; this page follows the run while it is written." : ". This file needs no network: it holds its own data."}</footer></main>
       <div class="toasts" role="log" aria-live="assertive" aria-label="new findings">${toasts.map((t) => html`<div class=${`toast ${t.severity}`} key=${t.id}><div><b>${t.severity}</b> at step ${nv.count(t.at)}<p>${t.what}</p></div>
-        <button type="button" class="plain" onclick=${() => { if (t.metric) { nv.show({ vital: t.vital, metric: t.metric, chosen: t.sites.slice(0, 8).join("|") }); document.getElementById("layers").scrollIntoView(); } dismiss(t.id); }}>show</button>
+        <button type="button" class="plain" onclick=${() => { if (t.metric) { nv.show({ vital: t.vital, metric: t.metric, chosen: nv.joined(t.sites.slice(0, 8)) }); document.getElementById("layers").scrollIntoView(); } dismiss(t.id); }}>show</button>
         <button type="button" class="plain" aria-label="dismiss" onclick=${() => dismiss(t.id)}>×</button></div>`)}</div>`;
   };
   const Table = () => {

@@ -63,7 +63,7 @@
     const theme = document.documentElement.dataset.theme;
     const m = useMemo(() => ({ cols: metric.steps.length, mean: nv.floats(metric.mean) }), [metric]);
     const scale = useMemo(() => nv.scale(m.mean, unit), [m, unit]);
-    const open = useMemo(() => new Set((view.blocks || "").split("|").filter(Boolean)), [view.blocks]);
+    const open = useMemo(() => new Set(nv.listed(view.blocks)), [view.blocks]);
     const worst = (r) => { let w = 0; const row = nv.row(m.mean, r, m.cols); for (const v of row) if (Number.isFinite(v)) w = Math.max(w, Math.abs(v)); return w; };
     const roles = useMemo(() => [...new Set(sites.filter((s) => metric.sites.includes(s.name)).map((s) => s.role).filter(Boolean))].sort(), [sites, metric]);
     const rows = useMemo(() => nv.rowsOf(metric.sites, sites, { sick, open, filter: view.q, role: view.role, sort: view.sort, worst }), [metric, sites, sick, view.blocks, view.q, view.role, view.sort]);
@@ -85,7 +85,7 @@
       return { r: first + r, c };
     };
     const act = (row) => (row.kind === "block" ? toggle(row.name) : onChoose(row.name));
-    const toggle = (name) => { const next = new Set(open); if (next.has(name)) next.delete(name); else next.add(name); nv.show({ blocks: [...next].join("|") }); };
+    const toggle = (name) => { const next = new Set(open); if (next.has(name)) next.delete(name); else next.add(name); nv.show({ blocks: nv.joined([...next]) }); };
     const wheel = (event) => { if (rows.length > shown) { setTop(Math.min(rows.length - shown, Math.max(0, first + Math.sign(event.deltaY) * 2))); event.preventDefault(); } };
     useEffect(() => { const node = box.current; node.addEventListener("wheel", wheel, { passive: false }); return () => node.removeEventListener("wheel", wheel); });
     const key = (event) => {

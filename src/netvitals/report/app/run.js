@@ -75,8 +75,8 @@
     const entry = vital && (vital.metrics.find((m) => m.name === view.metric) || vital.metrics.find((m) => m.name === vital.first) || vital.metrics[0]);
     const { answer, error } = nv.useAnswer(vital ? "metric" : "", { run, vital: vital && vital.vital, metric: entry && entry.name, ...nv.window(view) }, version);
     const sick = useMemo(() => { const map = new Map(); for (const f of [...head.findings].reverse()) if (vital && (f.vital === vital.vital || !f.vital)) for (const s of f.sites) map.set(s, f.severity); return map; }, [head, vital && vital.vital]);
-    const chosen = useMemo(() => (view.chosen || "").split("|").filter(Boolean), [view.chosen]);
-    const choose = (site) => nv.show({ chosen: (chosen.includes(site) ? chosen.filter((s) => s !== site) : [...chosen, site].slice(-nv.MOST)).join("|") });
+    const chosen = useMemo(() => nv.listed(view.chosen), [view.chosen]);
+    const choose = (site) => nv.show({ chosen: nv.joined(chosen.includes(site) ? chosen.filter((s) => s !== site) : [...chosen, site].slice(-nv.MOST)) });
     if (!vital) return null;
     const ready = answer && answer.vital === vital.vital && answer.metric === entry.name;
     return html`<section class="card" id="layers"><header><h2>${vital.title}</h2><span class="meaning aside">${entry.name}${entry.unit ? ` (${entry.unit})` : ""}: ${entry.meaning}</span></header>
@@ -111,7 +111,7 @@
     const sites = useMemo(() => head.sites.map((s) => s.name), [head]);
     const show = (f) => {
       if (f.vital === "loss" || !f.metric) { document.getElementById("loss").scrollIntoView({ block: "center" }); return; }
-      nv.show({ vital: f.vital, metric: f.metric, chosen: f.sites.slice(0, nv.MOST).join("|"), q: "", role: "" }, true);
+      nv.show({ vital: f.vital, metric: f.metric, chosen: nv.joined(f.sites.slice(0, nv.MOST)), q: "", role: "" }, true);
       document.getElementById("layers").scrollIntoView();
     };
     useEffect(() => { document.documentElement.dataset.drawn = String(head.vitals.length); }, [head]);

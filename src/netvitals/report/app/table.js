@@ -16,7 +16,7 @@
     return [...rows].sort((a, b) => { const x = key(a), y = key(b); const c = x === y ? 0 : x === undefined || x === null ? 1 : y === undefined || y === null ? -1 : x < y ? -1 : 1; return down ? -c : c; });
   };
   nv.RunTable = ({ rows }) => {
-    const view = nv.useView(), chosen = (view.runs || "").split("|").filter(Boolean);
+    const view = nv.useView(), chosen = nv.listed(view.runs);
     const [by, down] = [(view.by || "").replace(/^-/, ""), (view.by || "").startsWith("-")];
     const shown = useMemo(() => {
       let test = () => true;
@@ -24,7 +24,7 @@
       const kept = rows.filter(test);
       return by ? nv.order(kept, by, down) : kept;
     }, [rows, view.q, view.by]);
-    const choose = (name) => nv.show({ runs: (chosen.includes(name) ? chosen.filter((n) => n !== name) : [...chosen, name].slice(-30)).join("|") });
+    const choose = (name) => nv.show({ runs: nv.joined(chosen.includes(name) ? chosen.filter((n) => n !== name) : [...chosen, name].slice(-30)) });
     const link = (name) => `/run/${name.split("/").map(encodeURIComponent).join("/")}`;
     return html`<section class="hero"><h1>Runs</h1><p class="words">${rows.length ? `${rows.length} run${rows.length === 1 ? "" : "s"}, ${rows.filter((r) => r.status === "running").length} going on.` : "No run yet: netvitals.watch(model, run=…) writes one here."}</p></section>
       <section class="card"><div class="tools"><label>find <input type="search" value=${view.q || ""} placeholder="name, model, tag, or a pattern" oninput=${(e) => nv.show({ q: e.target.value })} /></label>

@@ -15,10 +15,11 @@ from netvitals.findings import Findings, diagnose
 from netvitals.report.forecast_panel import forecast_panel
 from netvitals.report.live.remote import Mirror
 from netvitals.report.live.series import RunNumbers
-from netvitals.runs import file_state, open_run, status_of
+from netvitals.runs import Summary, file_state, open_run, status_of
 
 RUN_FILE = "run.sqlite"
 OPEN = 24  # runs whose numbers are kept in memory
+FRESH_S = 0.25  # what was seen of the folders so long ago is told again
 SHARE = 0.2  # of the time may go into diagnoses of one run that goes on
 
 
@@ -31,15 +32,24 @@ def runs_below(folder: str | os.PathLike[str]) -> list[str]:
     if not root.exists():
         raise FileNotFoundError(f"there is no folder {str(root)!r} to look for runs in {hint('no-run')}")
     home = root.resolve()
-    found = []
-    for place, _, files in os.walk(root):
-        file = Path(place) / RUN_FILE
-        if RUN_FILE in files and file.resolve().is_relative_to(home):
-            try:
-                found.append((file.stat().st_mtime, str(file.parent.relative_to(root))))
-            except OSError:
-                continue  # a link to nothing, or removed just now
+    found: list[tuple[float, str]] = []
+    waiting = [str(root)]
+    while waiting:  # without recursion: a stranger's folders may lie thousands deep
+        place = waiting.pop()
+        try:
+            with os.scandir(place) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+                    elif entry.name == RUN_FILE and (not entry.is_symlink() or _leads_into(entry.path, home)):
+                        found.append((entry.stat().st_mtime, os.path.relpath(place, root)))
+        except (OSError, RuntimeError):  # no permission, a link to nothing or to itself, a path too long for the system
+            continue
     return [name for _, name in sorted(found, key=lambda pair: (-pair[0], pair[1]))]
+
+
+def _leads_into(link: str, home: Path) -> bool:
+    return Path(link).resolve().is_relative_to(home)
 
 
 def shown_name(name: str) -> str:
@@ -92,23 +102,33 @@ class Shelf:
         given = [self._mirrors[str(f)].folder if str(f) in self._mirrors else Path(f) for f in folders]
         self.roots = [f.resolve() for f in given]
         self._open: OrderedDict[str, OpenRun] = OrderedDict()
-        self._rows: dict[str, tuple[Any, dict[str, Any]]] = {}
-        self._lock = threading.Lock()
+        self._rows: dict[str, tuple[Any, dict[str, Any], Summary | None]] = {}
+        self._lock, self._look = threading.Lock(), threading.Lock()
         self.judged = 0  # so many verdicts have come
         self._verdicts: dict[
             str, tuple[int, dict[str, Any] | None]
         ] = {}  # commits judged; gravest finding, forecast in force
-        self.names()  # a wrong folder is said now, not at the first request
+        self.failures: dict[str, str] = {}  # place → why it cannot be looked through now
+        self._state: tuple[float, dict[str, Any]] = (-float("inf"), {})
+        for root in self.roots:  # a wrong folder is said now, not at the first request
+            runs_below(root)
 
     def names(self) -> dict[str, Path]:
         """The runs that are there now, by the name under which they are shown."""
         found: dict[str, Path] = {}
-        for mirror in self._mirrors.values():
+        failures: dict[str, str] = {}
+        for address, mirror in self._mirrors.items():
             mirror.sync()
+            if mirror.failure:
+                failures[address] = mirror.failure
         for i, root in enumerate(self.roots):
-            for name in runs_below(root):
-                shown = shown_name(name)
-                found.setdefault(shown if i == 0 else f"{root.name}/{shown}", root / name)
+            try:
+                for name in runs_below(root):
+                    shown = shown_name(name)
+                    found.setdefault(shown if i == 0 else f"{root.name}/{shown}", root / name)
+            except OSError as error:  # removed or unmounted while it is shown
+                failures[shown_name(str(root))] = shown_name(str(error))
+        self.failures = failures
         return found
 
     def run(self, name: str) -> OpenRun:
@@ -127,7 +147,8 @@ class Shelf:
 
     def rows(self) -> list[dict[str, Any]]:
         """The list of runs, out of their summaries: measurements are touched only of runs that are open already."""
-        return [self._row(name, path) for name, path in self.names().items()]
+        found = [self._row(name, path) for name, path in self.names().items()]
+        return [{"name": place, "damage": why} for place, why in self.failures.items()] + found
 
     def judge(self) -> None:
         """Judge one run whose gravest finding is not known yet, or is out of date; the list shows it from then on."""
@@ -148,23 +169,31 @@ class Shelf:
             return
 
     def state(self) -> dict[str, Any]:
-        """What tells that a run has changed, by name; cheap."""
-        return {name: file_state(path / RUN_FILE) for name, path in self.names().items()}
+        """What tells that a run has changed, by name; looked at once for all who ask at the same time."""
+        with self._look:
+            if time.monotonic() - self._state[0] > FRESH_S:
+                state: dict[str, Any] = {name: file_state(path / RUN_FILE) for name, path in self.names().items()}
+                self._state = (time.monotonic(), state | self.failures)
+            return self._state[1]
 
     def _row(self, name: str, path: Path) -> dict[str, Any]:
-        try:
-            run = open_run(path)
-            summary = run.summary
-            known = self._rows.get(name)
-            judged = self._verdicts.get(name, (0, None))[1] or {"finding": None, "ahead": None}
-            fresh = {"status": status_of(summary), **judged}
-            if known is not None and known[0] == (str(path), summary.commits):
-                return known[1] | fresh
-            row = self._summarised(name, run, summary) | fresh
-        except Exception as error:  # whatever a file holds, the others are shown
-            return {"name": name, "damage": shown_name(str(error))}
-        self._rows[name] = ((str(path), summary.commits), row)
-        return row
+        """What is known of a run; its file is read only when it has changed, also where it cannot be read."""
+        file = path / RUN_FILE
+        state = (str(path), *file_state(file))
+        known = self._rows.get(name)
+        if known is None or known[0] != state:
+            try:
+                run = open_run(path)
+                summary = run.summary
+                known = (state, self._summarised(name, run, summary), summary)
+            except Exception as error:  # whatever a file holds, the others are shown
+                known = (state, {"name": name, "damage": shown_name(str(error))}, None)
+            self._rows[name] = known
+        _, row, known_summary = known
+        if known_summary is None:
+            return row
+        judged = self._verdicts.get(name, (0, None))[1] or {"finding": None, "ahead": None}
+        return row | {"status": shown_name(status_of(known_summary, file)), **judged}
 
     def _summarised(self, name: str, run: Any, summary: Any) -> dict[str, Any]:
         meta = run.meta

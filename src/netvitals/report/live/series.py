@@ -107,7 +107,7 @@ class RunNumbers:
 
     @property
     def status(self) -> str:
-        return status_of(self.summary)
+        return status_of(self.summary, self.path)
 
     @property
     def width(self) -> int:

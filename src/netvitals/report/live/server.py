@@ -14,7 +14,7 @@ from typing import Any
 from netvitals._extras import missing
 from netvitals.report.live import api, comparing
 from netvitals.report.live.api import to_json
-from netvitals.report.live.run_index import OpenRun, Shelf, runs_below
+from netvitals.report.live.run_index import OpenRun, Shelf, runs_below, shown_name
 from netvitals.report.page_shell import app_files, app_page
 from netvitals.report.security import FRAME, Guard
 
@@ -26,6 +26,11 @@ LIVE_POLICY = (
 )
 
 MISSING = "<!doctype html><meta charset=utf-8><p>There is no such run here. <a href='/'>All runs</a></p>"
+
+
+class Unclear(ValueError):
+    """A request without what it needs."""
+
 
 __all__ = ["create_app", "runs_below"]
 
@@ -63,10 +68,13 @@ def create_app(
         def answer(request: Request) -> Response:
             try:
                 return Response(to_json(make(request)), media_type="application/json")
+            except Unclear as error:
+                return Response(to_json({"error": str(error)}), 400, media_type="application/json")
             except LookupError as error:
                 return Response(to_json({"error": str(error).strip("'\"")}), 404, media_type="application/json")
             except Exception as error:  # whatever a file holds, the server goes on
-                sentence = f"{request.query_params.get('run', 'The runs')} cannot be shown: {error}"
+                why = str(error) or type(error).__name__
+                sentence = shown_name(f"{request.query_params.get('run', 'The runs')} cannot be shown: {why}")
                 return Response(to_json({"error": sentence}), 422, media_type="application/json")
 
         return answer
@@ -83,19 +91,23 @@ def create_app(
             return run.answer("head", lambda: _head(run, request.query_params.get("run") or "."))
 
     def metric(request: Request) -> Any:
-        run, query = one(request), request.query_params
-        key = (query["vital"], query["metric"], *_window(query))
+        query = request.query_params
+        key = (_needed(query, "vital"), _needed(query, "metric"), *_window(query))
+        run = one(request)
         with run.lock:
             return run.answer(key, lambda: api.metric(run.numbers, *key))
 
     def site(request: Request) -> Any:
-        run, query = one(request), request.query_params
+        query = request.query_params
+        wanted, run = _needed(query, "site"), one(request)
         with run.lock:
-            return api.site(run.numbers, query["site"], *_window(query))
+            return api.site(run.numbers, wanted, *_window(query))
 
     def compare(request: Request) -> Any:
         query = request.query_params
         names = query.getlist("run")
+        if not names:
+            raise Unclear("a comparison needs run= for each of its runs")
         found = [shelf.run(name) for name in names]
         for run in found:
             with run.lock:
@@ -110,8 +122,11 @@ def create_app(
 
     def difference(request: Request) -> Any:
         query = request.query_params
-        first, second = (shelf.run(name) for name in query.getlist("run")[:2])
-        return comparing.difference(first.numbers, second.numbers, query["vital"], query["metric"])
+        names, vital, name = query.getlist("run"), _needed(query, "vital"), _needed(query, "metric")
+        if len(names) != 2:
+            raise Unclear(f"a difference is between two runs, each given as run=, and {len(names)} were given")
+        first, second = (shelf.run(name) for name in names)
+        return comparing.difference(first.numbers, second.numbers, vital, name)
 
     async def events(request: Request) -> StreamingResponse:
         return StreamingResponse(_changes(shelf, request), media_type="text/event-stream")
@@ -151,7 +166,14 @@ def _window(query: Any) -> tuple[int | None, int | None]:
     try:
         return (None, None) if start is None or stop is None else (int(start), int(stop))
     except ValueError:
-        raise LookupError(f"start and stop are steps, got {start!r} and {stop!r}") from None
+        raise Unclear(f"start and stop are steps, got {start[:40]!r} and {stop[:40]!r}") from None
+
+
+def _needed(query: Any, name: str) -> str:
+    """An argument of a request."""
+    if name not in query:
+        raise Unclear(f"the address needs {name}=, and has {', '.join(f'{k}=' for k in query) or 'no argument'}")
+    return str(query[name])
 
 
 async def _changes(shelf: Shelf, request: Any) -> AsyncIterator[str]:
