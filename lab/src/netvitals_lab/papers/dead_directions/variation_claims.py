@@ -127,7 +127,6 @@ CLAIMS: tuple[Claim, ...] = (
         "with and without momentum, Muon and Shampoo",
         Expected(direction="within 0.05"),
         _linear,
-        WHERE,
         _whole_linear,
         plot=_picture,
         choices=("width 8, depth 3, start 0.3 and the rates are ours: the paper's are lost",),
@@ -138,7 +137,6 @@ CLAIMS: tuple[Claim, ...] = (
         "they keep it on sampled inputs too, whose live and dead channels are correlated",
         Expected(direction="within 0.05"),
         _sampled,
-        WHERE,
         _bridge("sampled inputs", KEPT),
     ),
     claim(
@@ -147,7 +145,6 @@ CLAIMS: tuple[Claim, ...] = (
         "Adam is not equivariant: on sampled inputs it leaves the canonical path, and SGD does not",
         Expected(direction="every seed"),
         _adam,
-        "Table 13, §12",
         _bridge("sampled inputs"),
     ),
     claim(
@@ -156,7 +153,6 @@ CLAIMS: tuple[Claim, ...] = (
         "a smooth activation keeps 2(L − 1) as long as the trajectory is canonical and t small",
         Expected(direction="within 0.05"),
         _smooth,
-        WHERE,
         _bridge("activation", ("tanh", "gelu")),
     ),
     claim(
@@ -165,7 +161,6 @@ CLAIMS: tuple[Claim, ...] = (
         "K-FAC is equivariant in part: its layers part from one another, and the slope is near 2(L − 1) until then",
         Expected(direction="between 0.05 and 0.5"),
         _partly,
-        "§12",
         lambda c: _bridge("optimizer", "k-fac")(c) or _bridge("sampled inputs", "k-fac")(c),
     ),
     claim(
@@ -175,7 +170,6 @@ CLAIMS: tuple[Claim, ...] = (
         "once, so that no rate can be read along it",
         Expected(direction="below a tenth of a decade"),
         _leave,
-        "beyond the paper: §12 makes alignment a condition, and says not where it fails",
         _bends,
     ),
     claim(
@@ -184,7 +178,6 @@ CLAIMS: tuple[Claim, ...] = (
         "with a skip over each layer the rate is 0",
         Expected(value=0.0),
         _skips,
-        WHERE,
         _bridge("residual", "per-layer"),
     ),
     claim(
@@ -193,7 +186,6 @@ CLAIMS: tuple[Claim, ...] = (
         "mixers with skips and norms, under SGD and squared error, have rate 0 over depth",
         Expected(direction="ratio of order one"),
         _mixers,
-        "Table 13",
         matches(check="regime", name=("gelu", "swiglu")),
     ),
     claim(
@@ -202,7 +194,6 @@ CLAIMS: tuple[Claim, ...] = (
         "an MLP under Adam and cross-entropy on modular addition has no rate, only drift",
         Expected(direction="no asymptote"),
         _addition,
-        "Table 13, Remark 37",
         matches(check="regime", name="modular addition"),
     ),
 )
