@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from netvitals_lab import Claim, Expected, Plot, Row, Series, Verdict, decide
-from netvitals_lab.engine.judges import by_factor, column, compared, paired, some
-from netvitals_lab.papers.dead_directions._continual import METHODS
+from netvitals_lab.engine.judges import at_level, by_factor, column, compared, paired, some
+from netvitals_lab.papers.dead_directions._continual import METHODS, PAIRS
 from netvitals_lab.papers.dead_directions._judging import check_is, claim
 from netvitals_lab.papers.dead_directions.adapters import NAME, REACHES
 
@@ -88,7 +88,7 @@ def claims() -> Iterator[Claim]:
             check_is("forgetting"),
             seeds=5,
             choices=OURS,
-            plot=_errors if name == "OGD" else None,
+            plot=at_level(_errors, "pair", PAIRS[0]) if name == "OGD" else None,
         )
     yield claim(
         NAME,

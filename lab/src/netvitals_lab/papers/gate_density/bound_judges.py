@@ -61,5 +61,5 @@ def theorem_a3(rows: Sequence[Row]) -> Verdict:
         note=f"largest F²/F¹ minus 1/(1 + c₂α) over α ≥ {SCOPE:g}, the theorem's scope; at α = "
         f"{where['alpha']:g} with {where['second']} on top (F¹ {np.mean(where['one']):.3f}, F² "
         f"{np.mean(where['effective']):.3f}, bound {where['bound']:.4f}); its proof rests on A.2, which is "
-        "false",
+        "false, and on gates that are nearly independent, which E26-independence judges",
     )

@@ -226,7 +226,7 @@ CLAIMS = (
         "C21",
         "Theorem A.3: from α = 16 on a second layer leaves at most 1/(1 + c₂α) of the active share",
         "never violated",
-        everywhere(bounds.theorem_a3, operands=False, universal=True),
+        everywhere(bounds.theorem_a3, operands=False),
         "depth",
         drawn(_by("effective", "second")),
     ),
