@@ -243,7 +243,7 @@ def _run(
         scale=scale,
         rows=rows,
         verdicts=verdicts,
-        summary=study.summary(rows) if rows and not narrow else {},  # it is of all trials
+        summary=study.summary(rows) if rows and len(tasks) == len(study.configs(scale)) else {},  # of all trials
         trials=len(tasks),
         reused=reused,
         failed=sum(not t.done for t in ordered),

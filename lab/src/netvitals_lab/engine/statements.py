@@ -35,13 +35,15 @@ class Statement:
 
 @cache
 def statements(folder: str) -> dict[str, Statement]:
-    """The table of one folder of ``papers``, by claim, in its order.
+    """The table of one folder of ``papers``, by claim, in its order; empty where there is none.
 
     >>> statements("activations")["activations/definition"].whose
     'paper'
     """
     path = FOLDER / folder.replace("-", "_") / "statements.csv"
     found: dict[str, Statement] = {}
+    if not path.is_file():
+        return found
     with path.open(encoding="utf-8", newline="") as file:
         reader = csv.DictReader(file)
         if reader.fieldnames != COLUMNS:
@@ -56,14 +58,16 @@ def statements(folder: str) -> dict[str, Statement]:
 def position(claim: Claim) -> tuple[bool, int]:
     """Where a claim stands in the tables; those of a paper's own folder first, a claim without a row at the end."""
     folder = claim.id.split("/")[0]
-    there = (FOLDER / folder.replace("-", "_") / "statements.csv").is_file()
-    order = list(statements(folder)) if there else []
+    order = list(statements(folder))
     return folder != claim.paper, order.index(claim.id) if claim.id in order else len(order)
 
 
 def attributed(folder: str, claims: Iterable[Claim]) -> Iterator[Claim]:
-    """The claims of a folder, each with whose it is; a claim without a row is refused."""
+    """The claims of a folder, each with whose it is; a claim without a row is refused where there is a table."""
     table = statements(folder)
+    if not table:
+        yield from claims
+        return
     for claim in claims:
         row = table.get(claim.id)
         if row is None:
