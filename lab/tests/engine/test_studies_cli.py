@@ -160,7 +160,7 @@ def test_a_single_claim_runs_only_what_it_needs(capsys, tmp_path):
     code, out, _ = netvitals(
         capsys, "reproduce", "--claim", "weight-drift/C4", "--scale", "smoke", "--engine", "inline", "--results", path
     )
-    assert code == 0 and "erratum" in out and "-0.5625" in out
+    assert code == 0 and "not negative" in out and "-0.5625" in out
     with Results(path, write=False) as results:
         assert len(results.trials()) == 1
         assert [v.claim for v in results.verdicts()] == ["weight-drift/C4"]
@@ -244,3 +244,45 @@ def test_wrong_input_gets_one_sentence_and_exit_code_2(capsys, tmp_path, monkeyp
     assert code == 2
     assert words in err and len(err.strip().splitlines()) == 1
     assert not list(tmp_path.rglob("*.sqlite")) or arguments[0] == "reproduce"
+
+
+def test_a_page_of_what_ran_imports_no_other_paper(capsys, tmp_path, monkeypatch):
+    """Importing and hashing the other papers takes as long as many a study."""
+    from netvitals_lab.engine import registry
+
+    loaded, load = set(), registry._load
+    monkeypatch.setattr(registry, "_load", lambda folder: (loaded.add(folder), load(folder))[1])
+    page = tmp_path / "claims.html"
+    told = ("--scale", "smoke", "--engine", "inline", "--results", str(tmp_path / "s.sqlite"), "--html", str(page))
+    code, _, err = netvitals(capsys, "reproduce", "--claim", "weight-drift/C4", *told)
+    assert code == 0, err
+    assert loaded == {"weight-drift"}
+    text = page.read_text(encoding="utf-8")
+    assert 'data-paper="weight-drift"' in text and 'data-paper="dag-hessian"' not in text
+
+
+def test_smoke_shows_what_is_printed_beside_what_was_measured_and_gives_no_verdict(capsys, tmp_path):
+    told = ("--engine", "inline", "--results", str(tmp_path / "s.sqlite"))
+    code, out, _ = netvitals(capsys, "reproduce", "activations", "--scale", "smoke", *told)
+    row = next(line for line in out.splitlines() if line.startswith("activations/table3"))
+    assert code == 0 and "paper says" in out
+    assert "0 ± 0.001" in row and "0.00072" in row and " smoke " in row
+    assert "it decides no" in out and not re.search(r"^activations/\S+ .* (holds|erratum) ", out, re.MULTILINE)
+    assert "2 holds" not in out
+    code, out, _ = netvitals(capsys, "reproduce", "activations", *told)
+    assert code == 0 and re.search(r"^activations/table3 .* holds ", out, re.MULTILINE) and "it decides no" not in out
+
+
+def test_a_claim_that_needs_some_trials_of_a_study_is_judged_without_the_others(tmp_path):
+    """The study's summary is of all trials: it is left out where only some were run."""
+    from netvitals_lab import run
+
+    found = run(
+        "gate-density-transition",
+        "smoke",
+        "inline",
+        claims=["gate-density/C24"],
+        results=tmp_path / "s.sqlite",
+        progress=False,
+    )
+    assert found.verdicts["gate-density/C24"].status != "not-run" and found.summary == {}

@@ -208,7 +208,10 @@ def test_judges_recognise_the_papers_own_numbers():
     found = transition_judges.reversal(oracle)
     assert found.status == "holds" and found.measured == 1.0
     late = [{**r, "alpha": 40.0} if r["alpha"] == 1.0 else r for r in oracle]
-    assert transition_judges.reversal(late).status == "fails"  # it is to be gone above 30
+    assert transition_judges.reversal(late).status == "holds"
+    assert transition_judges.resolved(late).status == "fails"  # it is to be gone above 30
+    even = [{**r, "iou": [0.8, 0.8]} if r["alpha"] == 40.0 else r for r in late]
+    assert transition_judges.resolved(even).status == "holds"
     swapped = [{**r, "method": {"adam": "oracle", "oracle": "adam"}.get(r["method"], r["method"])} for r in oracle]
     assert transition_judges.momentum(swapped).status == "fails"
     assert transition_judges.momentum(swapped).measured == pytest.approx(-0.3)

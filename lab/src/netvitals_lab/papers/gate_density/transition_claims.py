@@ -117,6 +117,13 @@ CLAIMS = (
         "oracle",
     ),
     _claim(
+        "E25-resolved",
+        "Above stiffness 30 the oracle ends below projected gradient no more",
+        Expected(direction="not below"),
+        transition_judges.resolved,
+        "oracle",
+    ),
+    _claim(
         "E25-closing",
         "The oracle loses most against projected gradient where gates close fastest",
         Expected(direction="r < 0"),

@@ -198,6 +198,17 @@ def reversal(rows: Sequence[Row]) -> Verdict:
     )
 
 
+def resolved(rows: Sequence[Row]) -> Verdict:
+    """The oracle no longer below projected gradient above a stiffness of 30."""
+    alphas, oracle = table(rows, "iou", check="oracle", method="oracle")
+    pgd = table(rows, "iou", check="oracle", method="pgd")[1]
+    above = [o >= p - 0.005 for a, o, p in zip(alphas, oracle.mean(1), pgd.mean(1)) if a > 30]
+    if not above:
+        return not_run("no stiffness above 30 was run")
+    note = "share of the stiffness values above 30 at which the oracle does not end below projected gradient"
+    return decide(all(above), sum(above) / len(above), note=note)
+
+
 def gap_and_closing(rows: Sequence[Row]) -> Verdict:
     """The correlation of Oracle − PGD with |dF/dα| of PGD over the stiffness values."""
     alphas, oracle = table(rows, "iou", check="oracle", method="oracle")
