@@ -69,7 +69,8 @@ def together(found: Mapping[str, Verdict]) -> Verdict:
     status = next((s for s in WORST if s in statuses), "holds")
     powers = [v.power for v in found.values() if v.power is not None]
     counted = f"as the claim says on {len(agreeing)} of {len(found)}" + (f": {', '.join(agreeing)}" if agreeing else "")
-    notes = [counted, *(f"{name}: {v.words}" for name, v in found.items() if v.words)]
+    words = {name: replace(v, status="holds", power=None).words for name, v in found.items()}
+    notes = [counted, *(f"{name}: {text}" for name, text in words.items() if text)]
     return replace(
         first,
         status=status,
