@@ -51,7 +51,9 @@ def statements(folder: str) -> dict[str, Statement]:
         for row in reader:
             if row["claim"] in found:
                 raise ValueError(f"{path}: two rows for {row['claim']}")
-            found[row["claim"]] = Statement(**{**row, "whose": cast(Whose, row["whose"])})
+            found[row["claim"]] = Statement(
+                row["claim"], cast(Whose, row["whose"]), row["place"], row["decides"], row["headline"]
+            )
     return found
 
 

@@ -66,7 +66,7 @@ def together(found: Mapping[str, Verdict]) -> Verdict:
         return first
     agreeing = [name for name, v in found.items() if v.status in ("holds", "reproduced")]
     statuses = [v.status for v in found.values()]
-    status = next((s for s in WORST if s in statuses), "holds")
+    status: Status = next((s for s in WORST if s in statuses), "holds")
     powers = [v.power for v in found.values() if v.power is not None]
     counted = f"as the claim says on {len(agreeing)} of {len(found)}" + (f": {', '.join(agreeing)}" if agreeing else "")
     words = {name: replace(v, status="holds", power=None).words for name, v in found.items()}

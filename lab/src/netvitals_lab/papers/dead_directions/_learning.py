@@ -112,6 +112,23 @@ class GatedNet(nn.Module):
         return self.down(F.silu(self.gate(x)) * self.up(x))
 
 
+def _addition_rates(steps: int, seed: int, p: int = 19) -> list[Row]:
+    torch.manual_seed(seed)
+    x, y, seen, _ = _addition(p, 0.75, seed)
+    net = nn.Sequential(nn.Linear(2 * p, 64), nn.GELU(), nn.Linear(64, p))
+    optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
+    rows: list[Row] = []
+    observations = set(np.unique(np.geomspace(10, 5 * steps, 16).astype(int)).tolist())
+    for i in range(5 * steps + 1):
+        if i in observations:
+            factor = singular.kfac(net, "ce", x[seen], only="0").layers["0"]
+            rows.append({"step": i, "smallest": lambda_min(factor.G)[0], "trace": float(factor.G.trace())})
+        optimizer.zero_grad()
+        F.cross_entropy(net(x[seen]), y[seen]).backward()
+        optimizer.step()
+    return rows
+
+
 def coefficient(steps: int, draws: int, seed: int) -> list[Row]:
     """λ of a small tanh net on digits at checkpoints of its training, beside the loss."""
     digits = data.load("digits")

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from netvitals.singular import rate_fit
 from netvitals_lab import Claim, Expected, Plot, Row, Series, Verdict, decide, not_run
-from netvitals_lab.engine.judges import groups, matches, some
-from netvitals_lab.papers.dead_directions import learning_claims
+from netvitals_lab.engine.judges import column, groups, matches, some
 from netvitals_lab.papers.dead_directions._judging import SLOPE, claim
 from netvitals_lab.papers.dead_directions.variations import NAME
 
@@ -88,17 +88,33 @@ def _skips(rows: Sequence[Row]) -> Verdict:
 def _mixers(rows: Sequence[Row]) -> Verdict:
     if min(r["accuracy"] for r in rows) < 0.5:
         return not_run("the mixers have hardly learned: run it at a larger scale")
-    found = learning_claims._mixers(rows)
+    least = {n: min(r["ratio"] for r in some(rows, name=n)) for n in ("gelu", "swiglu")}
+    slopes = {
+        n: rate_fit([r["depth"] + 1 for r in some(rows, name=n)], [r["sigma"] for r in some(rows, name=n)]).slope
+        for n in least
+    }
     return decide(
-        found.status == "holds", found.measured, note=found.note, facts={"seeds": len({r["seed"] for r in rows})}
+        min(least.values()) > 0.1 and max(map(abs, slopes.values())) < 1,
+        min(least.values()),
+        note="smallest σ_r over depth against that of the input: "
+        + ", ".join(f"{n} {v:.2f} (exponent in depth {slopes[n]:.2f})" for n, v in least.items()),
+        facts={"seeds": len({r["seed"] for r in rows})},
     )
 
 
 def _addition(rows: Sequence[Row]) -> Verdict:
-    found = [learning_claims._addition(run) for run in groups(rows, "seed").values()]
-    least = min(float(v.measured) for v in found)  # type: ignore[arg-type]
-    note = f"smallest spread of the local exponents over seeds: no asymptote; {found[0].note}"
-    return decide(all(v.status == "holds" for v in found), least, note=note)
+    """Over the seeds: local exponents of λ_min(G) in the step that go up and down, so that there is no asymptote."""
+    runs = [[by[s] for s in sorted(by)] for run in groups(rows, "seed").values() if (by := {r["step"]: r for r in run})]
+    local = [np.diff(np.log(column(run, "smallest"))) / np.diff(np.log(column(run, "step"))) for run in runs]
+    shape = [r["smallest"] / r["trace"] for r in runs[0]]
+    least = min(float(np.ptp(v)) for v in local)
+    return decide(
+        least > 1 and all(v.max() > 0 > v.min() for v in local),
+        least,
+        note="spread of the local exponents of λ_min(G) in the step, smallest over seeds: no asymptote; in one from "
+        f"{local[0].max():.1f} to {local[0].min():.1f}; over the trace it only moves between {min(shape):.1g} and "
+        f"{max(shape):.1g}, so it follows the loss",
+    )
 
 
 def _picture(rows: Sequence[Row]) -> Plot:
