@@ -65,7 +65,9 @@ def test_adam_is_best_and_the_loss_has_its_minimum_already_at_smoke_scale(smoke)
 def test_set_ups_are_named_and_the_attacks_state_their_convergence(smoke):
     verdicts = smoke("reachable").verdicts
     levels = verdicts["gate-density/E22-levels"]
-    assert levels.status in ("underspecified", "fails") and "sobel_x × 1, checkerboard" in levels.words, str(levels)
+    assert levels.status in ("underspecified", "not-judged") and "sobel_x × 1, checkerboard" in levels.words, str(
+        levels
+    )
 
 
 def _setups(curves, alphas=(1, 1.5, 2, 3, 5, 7, 10, 13, 16, 20, 25, 30, 40, 60), **more):
