@@ -11,9 +11,8 @@ from netvitals_lab import Claim, Expected, Plot, Results, Series, Standing, Verd
 
 
 def claim(name="toy/C1", **more):
-    return Claim(
-        name, "activations", "a < b & c", Expected(0.5, tolerance=0.1), lambda rows: lab.holds(), section="§1", **more
-    )
+    more = {"whose": "paper", "place": "§1"} | more
+    return Claim(name, "activations", "a < b & c", Expected(0.5, tolerance=0.1), lambda rows: lab.holds(), **more)
 
 
 def test_expected_is_a_number_or_a_direction_and_not_both():
@@ -34,7 +33,7 @@ def test_within_decides_by_the_tolerance():
 def test_a_verdict_never_rests_on_nan_nor_on_an_unknown_word():
     with pytest.raises(ValueError, match="measured = NaN"):
         lab.holds(float("nan"))
-    with pytest.raises(ValueError, match="one of holds, fails, erratum, not-reproduced, under"):
+    with pytest.raises(ValueError, match="one of holds, reproduced, fails, erratum, not-reproduced, under"):
         Verdict("maybe")
 
 
@@ -84,7 +83,7 @@ def test_a_verdict_brings_what_it_cannot_do_without(status, without, given):
     assert Verdict(status, 1.0, **given).status == status
 
 
-def test_the_seven_verdicts_are_worded():
+def test_verdicts_are_worded():
     words = [
         str(lab.not_reproduced(0.02, 0.1, note="loss saved")),
         str(lab.underspecified((0.0, 0.97), note="IoU by kernel")),
@@ -101,6 +100,7 @@ def test_the_seven_verdicts_are_worded():
 
 ALL = (
     Verdict("holds", 0.52, 0.01),
+    Verdict("reproduced", 0.53),
     Verdict("fails", 0.9),
     Verdict("erratum", note="the sign"),
     Verdict("not-reproduced", 0.1, power=0.3),
@@ -114,6 +114,7 @@ def test_the_page_has_a_row_per_claim_with_colour_word_and_both_numbers():
     page = page_of(*ALL)
     assert re.findall(r'<tr class="(\w+)" data-paper="toy" data-status="([\w-]+)"', page) == [
         ("good", "holds"),
+        ("good", "reproduced"),
         ("critical", "fails"),
         ("warning", "erratum"),
         ("note", "not-reproduced"),
@@ -123,17 +124,17 @@ def test_the_page_has_a_row_per_claim_with_colour_word_and_both_numbers():
     ]
     assert "0.5 ± 0.1" in page and "0.52 ± 0.01" in page
     assert (
-        "7 claims of 1 paper, 5 of them judged: 1 hold, 1 fail, 1 are errata, 1 were not reproduced at this scale, "
-        "1 depend on what the text leaves open. 1 cannot be judged. 1 have no verdict yet."
+        "8 statements of the paper, 6 of them judged: 1 holds, 1 reproduced at this scale, 1 fails, 1 erratum, "
+        "1 not reproduced at this scale, 1 underspecified, 1 cannot be judged, 1 not run."
     ) in page
 
 
 def test_one_paper_alone_is_a_referees_report_with_command_cost_choices_and_questions():
     verdict = Verdict("underspecified", span=(0.0, 1.0), trials=3, cost=200.0, scale="small", commit="abc")
     asked = claim("toy/C1", choices=("zero padding",), question="Which kernel?", effect="IoU at 40")
-    mine = Standing(claim("toy/C2", ours=True), Verdict("holds", 1.0))
+    mine = Standing(claim("toy/C2", whose="ours"), Verdict("holds", 1.0))
     page = render_page([mine, Standing(asked, verdict)])
-    headings = re.findall(r'scope="rowgroup"><span class="id"></span> ([\w ]+?) <span', page)
+    headings = re.findall(r'scope="rowgroup"><span class="id">toy</span> ([\w ]+?) <span', page)
     assert headings == ["What the text leaves open", "Statements of ours on its subject"]
     for text in (
         "netvitals reproduce --claim toy/C1",
@@ -146,14 +147,16 @@ def test_one_paper_alone_is_a_referees_report_with_command_cost_choices_and_ques
     ):
         assert text in page, text
     both = render_page([mine, Standing(claim("tiny/C1"), Verdict("holds", 1.0))])
-    assert "What the papers claim" in both and "Statements of ours on" not in both
+    assert "What the papers claim" in both and "2 statements" not in both
 
 
-def test_the_cells_of_a_table_are_one_row_until_somebody_opens_it():
+def test_the_headline_claims_are_open_and_the_others_folded():
     many = [Standing(claim(f"toy/C{i}"), Verdict("holds" if i else "fails", 0.5)) for i in range(12)]
-    page = render_page([*many, Standing(claim("tiny/C1"), Verdict("holds", 0.5))])
-    assert page.count('<tr class="group">') == 2 and 'class="folded"' in page
-    assert "11 holds, 1 fails" in page and "show 12 claims" in page
+    first = Standing(claim("toy/H", headline="two small networks"), Verdict("holds", 0.5))
+    page = render_page([*many, first])
+    assert page.count('<tr class="group">') == 3 and page.count('<tbody class="folded">') == 2
+    assert page.index("toy/H") < page.index("toy/C0") and "set-up: two small networks" in page
+    assert "11 holds" in page and "show 11 claims" in page
     assert 'class="folded"' not in page_of(Verdict("holds", 0.5))
 
 
@@ -222,21 +225,21 @@ def test_the_filters_work_in_a_browser(tmp_path):
 def test_the_record_is_a_report_with_one_line_a_claim(tmp_path):
     held = Standing(claim("toy/C1"), Verdict("holds", 0.51, note="a|b\nand *so* on", seeds=3, scale="small", trials=4))
     stale = Standing(claim("toy/C2"), Verdict("fails", 0.9, scale="smoke", trials=1), stale=True)
-    ours = Standing(claim("toy/C3", ours=True, question="Why?"), lab.not_reproduced(0.1, 0.2, trials=5))
+    ours = Standing(claim("toy/C3", whose="ours", question="Why?"), lab.not_reproduced(0.1, 0.2, trials=5))
     other = Standing(claim("tiny/C1"), lab.not_run("needs data"))
     first, second = lab.write_record([held, stale, ours, other], tmp_path / "record")
     assert (first.name, second.name) == ("tiny.md", "toy.md")
     text = second.read_text()
-    assert "3 claims: 1 holds, 1 fails, 1 not reproduced at this scale; 1 of them are ours, not the paper's." in text
+    assert "2 statements of the paper, 2 of them judged: 1 holds, 1 fails; 1 ours: 1 not reproduced at" in text
     assert re.findall(r"^## (.*)", text, re.M) == [
-        "What holds",
-        "What fails",
-        "Statements of ours on its subject",
+        "Every claim",
         "What we would ask the authors",
         "Set-ups, and what more would cost",
     ]
-    assert "### activations" in text and "- `small`: thetas = 0.001, 0.005, 0.01, 0.05, 0.1; points = 1001" in text
-    assert "- `medium`: as small: roots and integrals" in text
+    folds = ["What holds: 1", "What fails: 1", "Statements of ours on its subject: 1"]
+    assert re.findall(r"<summary>([\w ]+: \d)</summary>", text) == folds and text.count("</details>") == 4
+    assert "### activations" in text and "- `small`: theta = 0.1" in text
+    assert "- `medium`: as small: roots of" in text
     rows = [re.sub(r", commit \w+\+?", "", line) for line in text.splitlines() if line.startswith("| C")]
     assert rows[0] == (
         r"| C1 | a \< b & c (§1) | 0.5 ± 0.1 | 0.51 — a\|b and \*so\* on | 4 trials, 3 seeds, scale small, under 1 s. "

@@ -172,6 +172,7 @@ def test_facts_survive_storage_and_are_worded():
 
 
 def asked(**more):
+    more = {"whose": "paper", "place": "§1"} | more
     return Claim("toy/C1", "toy", "a > b", Expected(direction="a > b"), lambda rows: decide(True), **more)
 
 
@@ -185,7 +186,8 @@ def study(**more):
 
 
 def test_a_comparison_with_too_few_seeds_is_not_judged():
-    few, enough = (fair(asked(seeds=5), study(), Verdict("fails", 0.1, note="gap", seeds=n)) for n in (2, 5))
+    mine = asked(seeds=5, decides="the paper's own set-up")
+    few, enough = (fair(mine, study(), Verdict("fails", 0.1, note="gap", seeds=n)) for n in (2, 5))
     assert (few.status, enough.status) == ("not-judged", "fails")
     assert few.note == "a comparison needs 5 paired seeds and there are 2; gap"
     assert fair(asked(seeds=5), study(), Verdict("not-run", note="no data")).status == "not-run"
@@ -201,9 +203,9 @@ def test_a_smaller_or_a_guessed_set_up_refutes_nothing():
     guessed = fair(asked(), study(unprinted="the kernel"), found)
     assert guessed.status == "not-judged" and "does not print the kernel" in guessed.note
     for kept in (
-        fair(asked(ours=True), study(reduced="an MLP"), found),
-        fair(asked(universal=True), study(unprinted="the kernel"), found),
+        fair(asked(whose="ours"), study(reduced="an MLP"), found),
+        fair(asked(decides="a counterexample"), study(unprinted="the kernel"), found),
         fair(asked(), study(reduced="an MLP"), Verdict("fails", 0.1, scale="paper")),
     ):
         assert kept.status == "fails"
-    assert fair(asked(), study(reduced="an MLP"), Verdict("holds", 0.1)).status == "holds"
+    assert fair(asked(), study(reduced="an MLP"), Verdict("holds", 0.1)).status == "reproduced"

@@ -23,20 +23,18 @@ def above(limit=0.9):
 
 
 @pytest.mark.parametrize(
-    ("numbers", "printed", "universal", "status"),
+    ("numbers", "printed", "status"),
     [
-        ((0.95, 0.99), None, False, "holds"),
-        ((0.95, 0.5), None, False, "underspecified"),
-        ((0.95, 0.5), None, True, "fails"),  # said of every case
-        ((0.7, 0.5), None, False, "fails"),
-        ((0.7, 0.5), 0.6, False, "underspecified"),  # between the two: it depends on the set-up
-        ((0.7, 0.5), 0.7, False, "underspecified"),
-        ((0.7, 0.5), 0.71, False, "fails"),
-        ((0.7, 0.5), 0.6, True, "fails"),
+        ((0.95, 0.99), None, "holds"),
+        ((0.95, 0.5), None, "underspecified"),
+        ((0.7, 0.5), None, "fails"),
+        ((0.7, 0.5), 0.6, "underspecified"),  # between the two: it depends on the set-up
+        ((0.7, 0.5), 0.7, "underspecified"),
+        ((0.7, 0.5), 0.71, "fails"),
     ],
 )
-def test_all_some_or_none_of_the_set_ups_agree(numbers, printed, universal, status):
-    verdict = over_setups(above(), apart, printed, universal=universal)(rows(*numbers))
+def test_all_some_or_none_of_the_set_ups_agree(numbers, printed, status):
+    verdict = over_setups(above(), apart, printed)(rows(*numbers))
     assert verdict.status == status, str(verdict)
     assert verdict.setups == (sum(v > 0.9 for v in numbers), 2) and verdict.span == (min(numbers), max(numbers))
     assert (verdict.measured, verdict.uncertainty, verdict.note) == (numbers[0], 0.01, "IoU")  # of the first
@@ -67,7 +65,7 @@ def test_set_ups_that_cannot_tell_are_counted_apart_and_what_was_not_seen_is_no_
 
 def test_what_no_set_up_shows_is_refuted_only_where_there_are_enough_of_them():
     study = find_study("gate-density-transition")
-    claim = Claim("toy/C", study.name, "up", Expected(direction="up"), above())
+    claim = Claim("toy/C", study.name, "up", Expected(direction="up"), above(), whose="paper", place="§1")
     status = lambda *setups: fair(claim, study, Verdict("fails", 0.1, scale="small", setups=setups)).status
     assert (status(0, WIDE), status(0, WIDE - 1)) == ("fails", "not-judged")
     assert fair(claim, study, Verdict("fails", 0.1, scale="small")).status == "not-judged"

@@ -59,24 +59,24 @@ def whole(tmp_path_factory):
 
 
 def test_both_studies_hold_but_for_the_known_errata(whole):
-    mine = {c.id for c in (*activation_claims, *theorem_claims)}  # other claims may rest on the same trials
+    mine = {c.id for c in (*activation_claims, *theorem_claims)} | {
+        "weight-drift/C4"
+    }  # other claims may rest on the same trials
     sentence = {c: v for c, v in verdicts(whole).items() if c in mine}
-    assert set(sentence) == mine and len(mine) > 270
+    assert set(sentence) == mine and len(mine) == 18
     assert {c for c, v in sentence.items() if v["status"] == "erratum"} == {
         "activations/definition",
-        "weight-drift/T1.1",
+        "weight-drift/C4",
     }
     assert {c for c, v in sentence.items() if v["status"] == "not-run"} == set()
-    # rounding of float32 is a property of the processor, not of the theory: judged, not asserted
-    assert {c for c, v in sentence.items() if v["status"] == "fails"} <= {"weight-drift/V7-float32"}
+    assert {c for c, v in sentence.items() if v["status"] == "fails"} == set()
     assert all(v["trials"] > 0 and not v["excluded"] and v["scale"] == "smoke" for v in sentence.values())
 
 
 def test_the_counterexample_is_exact(whole):
-    erratum = verdicts(whole)["weight-drift/T1.1"]
+    erratum = verdicts(whole)["weight-drift/C4"]
     assert erratum["measured"] == -9 / 16
     assert "exactly 0" in erratum["note"]
-    assert verdicts(whole)["weight-drift/V8"]["measured"] == "-9/16, -9/7, 15/8"
 
 
 @pytest.mark.slow
@@ -158,12 +158,12 @@ def test_ctrl_c_says_how_to_go_on(tmp_path, programs):
 def test_a_single_claim_runs_only_what_it_needs(capsys, tmp_path):
     path = str(tmp_path / "s.sqlite")
     code, out, _ = netvitals(
-        capsys, "reproduce", "--claim", "weight-drift/V8", "--scale", "smoke", "--engine", "inline", "--results", path
+        capsys, "reproduce", "--claim", "weight-drift/C4", "--scale", "smoke", "--engine", "inline", "--results", path
     )
-    assert code == 0 and "holds" in out and "-9/16" in out
+    assert code == 0 and "not negative" in out and "-0.5625" in out
     with Results(path, write=False) as results:
         assert len(results.trials()) == 1
-        assert [v.claim for v in results.verdicts()] == ["weight-drift/V8"]
+        assert [v.claim for v in results.verdicts()] == ["weight-drift/C4"]
 
 
 def test_claims_lists_filters_and_prints_json(capsys, whole):
@@ -175,8 +175,8 @@ def test_claims_lists_filters_and_prints_json(capsys, whole):
     assert first["status"] == "holds" and first["expected"] == "|z| < 4.5" and first["measured"] < 4.5
     assert first["trials"] == 12 and not first["stale"]
     code, out, _ = netvitals(capsys, "claims", "--status", "erratum", "--results", str(whole))
-    assert code == 0 and "activations/definition" in out and "weight-drift/T1.1" in out
-    assert "activations/z_low" not in out
+    assert code == 0 and "activations/definition" in out and "weight-drift/C4" in out
+    assert "activations/table3" not in out
     code, out, _ = netvitals(capsys, "claims", "--status", "erratum", "--json", "--results", str(whole))
     assert code == 0 and {c["status"] for c in json.loads(out)} == {"erratum"}
 
@@ -193,7 +193,7 @@ def test_claims_without_results_open_with_the_recorded_verdicts(capsys, tmp_path
     assert len(shown.splitlines()) < 4 * len(told)  # readable on 80 columns: no column of single letters
     code, shown, _ = netvitals(capsys, "claims")
     counts = re.search(r"(\d+) claims: .* (\d+) of them on record", shown.replace("\n", " "))
-    assert code == 0 and counts and int(counts[1]) >= int(counts[2]) >= 600
+    assert code == 0 and counts and int(counts[1]) >= int(counts[2]) >= 440
     assert len(shown.splitlines()) < len(all_studies()) + 10  # a line a study, whatever it claims
 
 
@@ -213,13 +213,13 @@ def test_studies_counts_stored_trials_and_exports_parquet(capsys, whole, tmp_pat
     frame = pl.read_parquet(tmp_path / "out" / "weight-drift-theorems.parquet")
     assert {"check", "quantity", "mean", "stderr", "expected", "code"} <= set(frame.columns)
     assert frame.filter(pl.col("quantity") == "enumeration")["exact"].to_list()[0] == "-9/16"
-    assert pl.read_parquet(tmp_path / "out" / "verdicts.parquet").height > 270
+    assert pl.read_parquet(tmp_path / "out" / "verdicts.parquet").height >= 23
 
 
 def test_the_page_is_written_with_the_verdicts(capsys, whole, tmp_path):
     code, out, _ = netvitals(capsys, "claims", "--results", str(whole), "--html", str(tmp_path / "claims.html"))
     assert code == 0 and str(tmp_path / "claims.html") in out
-    assert Path(tmp_path / "claims.html").read_text().count("<tr class=") > 270
+    assert Path(tmp_path / "claims.html").read_text().count("<tr class=") >= 23
 
 
 @pytest.mark.parametrize(
@@ -244,3 +244,45 @@ def test_wrong_input_gets_one_sentence_and_exit_code_2(capsys, tmp_path, monkeyp
     assert code == 2
     assert words in err and len(err.strip().splitlines()) == 1
     assert not list(tmp_path.rglob("*.sqlite")) or arguments[0] == "reproduce"
+
+
+def test_a_page_of_what_ran_imports_no_other_paper(capsys, tmp_path, monkeypatch):
+    """Importing and hashing the other papers takes as long as many a study."""
+    from netvitals_lab.engine import registry
+
+    loaded, load = set(), registry._load
+    monkeypatch.setattr(registry, "_load", lambda folder: (loaded.add(folder), load(folder))[1])
+    page = tmp_path / "claims.html"
+    told = ("--scale", "smoke", "--engine", "inline", "--results", str(tmp_path / "s.sqlite"), "--html", str(page))
+    code, _, err = netvitals(capsys, "reproduce", "--claim", "weight-drift/C4", *told)
+    assert code == 0, err
+    assert loaded == {"weight-drift"}
+    text = page.read_text(encoding="utf-8")
+    assert 'data-paper="weight-drift"' in text and 'data-paper="dag-hessian"' not in text
+
+
+def test_smoke_shows_what_is_printed_beside_what_was_measured_and_gives_no_verdict(capsys, tmp_path):
+    told = ("--engine", "inline", "--results", str(tmp_path / "s.sqlite"))
+    code, out, _ = netvitals(capsys, "reproduce", "activations", "--scale", "smoke", *told)
+    row = next(line for line in out.splitlines() if line.startswith("activations/table3"))
+    assert code == 0 and "paper says" in out
+    assert "0 ± 0.001" in row and "0.00072" in row and " smoke " in row
+    assert "it decides no" in out and not re.search(r"^activations/\S+ .* (holds|erratum) ", out, re.MULTILINE)
+    assert "2 holds" not in out
+    code, out, _ = netvitals(capsys, "reproduce", "activations", *told)
+    assert code == 0 and re.search(r"^activations/table3 .* holds ", out, re.MULTILINE) and "it decides no" not in out
+
+
+def test_a_claim_that_needs_some_trials_of_a_study_is_judged_without_the_others(tmp_path):
+    """The study's summary is of all trials: it is left out where only some were run."""
+    from netvitals_lab import run
+
+    found = run(
+        "gate-density-transition",
+        "smoke",
+        "inline",
+        claims=["gate-density/C24"],
+        results=tmp_path / "s.sqlite",
+        progress=False,
+    )
+    assert found.verdicts["gate-density/C24"].status != "not-run" and found.summary == {}

@@ -27,7 +27,8 @@ ALWAYS = {
     "T33": "erratum",
     "T34": "erratum",
     "T10": "holds",
-    "T83": "erratum",
+    "T83": "holds",
+    "P85": "erratum",
     "T44": "erratum",
     "T28": "erratum",
     "H2.2": "holds",
@@ -40,9 +41,9 @@ ALWAYS = {
     "H6.5": "holds",
     "C73": "erratum",
     "P89": "holds",
-    "R103a": "holds",
-    "C29": "holds",
-    "K1": "holds",
+    "R103a": "reproduced",  # the remarks print no set-up
+    "C29": "reproduced",
+    "K1": "reproduced",
     "K2": "holds",
 }
 

@@ -65,7 +65,9 @@ def test_adam_is_best_and_the_loss_has_its_minimum_already_at_smoke_scale(smoke)
 def test_set_ups_are_named_and_the_attacks_state_their_convergence(smoke):
     verdicts = smoke("reachable").verdicts
     levels = verdicts["gate-density/E22-levels"]
-    assert levels.status in ("underspecified", "fails") and "sobel_x × 1, checkerboard" in levels.words, str(levels)
+    assert levels.status in ("underspecified", "not-judged") and "sobel_x × 1, checkerboard" in levels.words, str(
+        levels
+    )
 
 
 def _setups(curves, alphas=(1, 1.5, 2, 3, 5, 7, 10, 13, 16, 20, 25, 30, 40, 60), **more):
@@ -208,7 +210,10 @@ def test_judges_recognise_the_papers_own_numbers():
     found = transition_judges.reversal(oracle)
     assert found.status == "holds" and found.measured == 1.0
     late = [{**r, "alpha": 40.0} if r["alpha"] == 1.0 else r for r in oracle]
-    assert transition_judges.reversal(late).status == "fails"  # it is to be gone above 30
+    assert transition_judges.reversal(late).status == "holds"
+    assert transition_judges.resolved(late).status == "fails"  # it is to be gone above 30
+    even = [{**r, "iou": [0.8, 0.8]} if r["alpha"] == 40.0 else r for r in late]
+    assert transition_judges.resolved(even).status == "holds"
     swapped = [{**r, "method": {"adam": "oracle", "oracle": "adam"}.get(r["method"], r["method"])} for r in oracle]
     assert transition_judges.momentum(swapped).status == "fails"
     assert transition_judges.momentum(swapped).measured == pytest.approx(-0.3)

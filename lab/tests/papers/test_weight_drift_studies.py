@@ -26,11 +26,12 @@ def test_every_trial_runs_and_every_claim_gets_a_verdict(whole, name):
 
 def test_all_26_claims_of_the_paper_are_there():
     numbers = {c.id.split("/")[1] for c in all_claims("weight-drift")}
-    assert {f"C{i}" for i in range(1, 27)} <= numbers
+    doubles = {"C13": "D7", "C14": "D7", "C24": "V7", "C25": "D9"}  # the same evidence under a second number
+    assert {f"C{i}" for i in range(1, 27)} - numbers == set(doubles) and set(doubles.values()) <= numbers
 
 
 @pytest.mark.parametrize(
-    ("claim", "status"), [*((f"C{i}", "holds") for i in (1, 2, 3, 5, 6, 24, 25)), ("C4", "erratum")]
+    ("claim", "status"), [*((n, "holds") for n in ("C1", "C2", "C3", "C5", "C6", "V7", "D7", "D9")), ("C4", "erratum")]
 )
 def test_the_law_at_initialisation(smoke, claim, status):
     verdict = smoke("theorems").verdicts[f"weight-drift/{claim}"]
@@ -41,7 +42,6 @@ WAY = {
     "C9": lambda drift: drift < -0.01,
     "C10": lambda drift: drift < -0.01,
     "C12": lambda course: course == "monotone",
-    "C14": lambda drift: drift > 0.01,
     "C26": lambda left: left < 0.1,
 }
 
@@ -51,7 +51,7 @@ def test_controls_and_sign_rule_hold_already_at_smoke_scale(smoke, claim):
     """Three seeds are too few for a verdict; what they show goes the paper's way."""
     verdict = smoke("controls").verdicts[f"weight-drift/{claim}"]
     few = "needs 5 paired seeds" in str(verdict) and WAY[claim](verdict.measured)
-    assert verdict.status == "holds" or few, str(verdict)
+    assert verdict.status in ("holds", "reproduced") or few, str(verdict)
 
 
 def test_symmetric_networks_do_not_drift(smoke):
@@ -83,7 +83,7 @@ def test_readout_mean_is_kept_by_sgd_on_cross_entropy():
 
 
 @pytest.mark.parametrize(
-    ("claim", "status"), [("C7", "holds"), ("C8", "not-judged"), ("C23", "not-judged"), ("E2", "holds")]
+    ("claim", "status"), [("C7", "reproduced"), ("C8", "not-judged"), ("C23", "not-judged"), ("E2", "holds")]
 )
 def test_signs_at_initialisation_and_their_persistence(smoke, claim, status):
     """One seed is no comparison: what needs five is not judged at smoke scale."""

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
 COLOURS = {
     "holds": "green",
+    "reproduced": "green",
     "fails": "red",
     "erratum": "yellow",
     "not-reproduced": "magenta",

@@ -24,7 +24,9 @@ def list_claims(
     paper: Annotated[str | None, typer.Option(help="Only claims of this paper.")] = None,
     status: Annotated[
         str | None,
-        typer.Option(help="Only holds, fails, erratum, not-reproduced, underspecified, not-judged or not-run."),
+        typer.Option(
+            help="Only holds, reproduced, fails, erratum, not-reproduced, underspecified, not-judged or not-run."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
     results: Annotated[

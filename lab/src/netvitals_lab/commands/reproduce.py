@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from netvitals_lab import StudyRun
 
 MOST = 40  # a longer list of claims that hold is counted, not shown
+SMOKE = "smoke: seconds of a reduced run, to see that everything works; it decides no claim. Verdicts: --scale small"
 
 
 def register(app: typer.Typer) -> None:
@@ -70,32 +71,40 @@ def reproduce_studies(
         )
         raise typer.Exit(130) from None
     if html is not None:
+        ran = {lab.find_study(r.study, next(iter(r.verdicts), "")).paper for r in runs}
+        asked = [c for paper in sorted(ran) for c in lab.all_claims(folder=paper)]
         with lab.Results(results, write=False) as store:
-            page = lab.write_page(lab.standings(lab.all_claims(), store, recorded=True), html, store)
+            page = lab.write_page(lab.standings(asked, store, recorded=True), html, store)
         typer.echo(page)
     if any(r.failed for r in runs):
         raise typer.Exit(1)
 
 
 def _show(console: Console, run: StudyRun) -> None:
-    """The verdicts of one study: all of them if they fit, else those that do not hold."""
+    """What came of one study: printed beside measured; all of its claims if they fit, else those that do not hold."""
+    from rich.markup import escape
     from rich.table import Table
 
+    import netvitals_lab as lab
+
+    smoke = run.scale == "smoke"
     console.print(f"[bold]{run.study}[/bold] {str(run).split(' ', 1)[1]}", highlight=False)
     for key, value in run.summary.items():
         console.print(f"  {key}: {value:.6g}" if isinstance(value, float) else f"  {key}: {value}", highlight=False)
     few = len(run.verdicts) <= MOST
-    shown = {name: v for name, v in run.verdicts.items() if few or v.status != "holds"}
+    shown = {name: v for name, v in run.verdicts.items() if few or smoke or v.status != "holds"}
     if not shown:
         return
+    printed = {c.id: c for c in lab.claims_of(lab.find_study(run.study, next(iter(run.verdicts))))}
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for column in ("claim", "verdict", "measured", "note"):
-        table.add_column(
-            column,
-            overflow="fold",
-            no_wrap=column in ("claim", "verdict"),
-            max_width=24 if column == "measured" else None,
-        )
+    for column in ("claim", "paper says", "measured", "verdict", "note"):
+        short = column in ("claim", "verdict")
+        table.add_column(column, overflow="fold", no_wrap=short, max_width=None if short or column == "note" else 24)
     for name, verdict in shown.items():
-        table.add_row(name, coloured(verdict), verdict.number, note_of(verdict))
+        claim = printed.get(name)
+        says = str(claim.expected) if claim is not None and claim.whose == "paper" else "–"
+        word = "[bright_black]smoke[/]" if smoke else coloured(verdict)
+        table.add_row(name, escape(says), escape(verdict.number), word, note_of(verdict))
     console.print(table, highlight=False)
+    if smoke:
+        console.print(SMOKE, style="dim", highlight=False)

@@ -38,12 +38,14 @@ class Setting:
 def settings_of(standings: Sequence[Standing]) -> list[Setting]:
     """The setting of every study among the standings, by name; studies of somebody else are left out."""
     used: dict[str, set[str]] = {}
+    near: dict[str, str] = {}
     for standing in standings:
         used.setdefault(standing.claim.study, set()).add(standing.verdict.scale)
+        near[standing.claim.study] = standing.claim.id
     found = []
     for name in sorted(used):
         try:
-            study = find_study(name)
+            study = find_study(name, near[name])
         except LookupError:  # given by hand
             continue
         found.append(Setting(name, study.title, tuple(_lines(study, used[name]))))
@@ -90,7 +92,7 @@ def awaited(claim: Claim) -> str:
     'not run yet, for only the paper scale has its trials'
     """
     try:
-        study = find_study(claim.study)
+        study = find_study(claim.study, claim.id)
     except LookupError:
         return f"not run yet: {claim.command}"
     for scale in SCALES[1:]:

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from netvitals.report.plot import Plot
 from netvitals_lab.engine.study import Config, Row
 from netvitals_lab.engine.verdict import Verdict, decide
 
 PAIRS = 5  # paired seeds that a comparison needs
+Whose = Literal["paper", "correction", "ours"]
+WHOSE: dict[Whose, str] = {
+    "paper": "the paper says so, at the place that is named",
+    "correction": "the corrected form of what the paper says there",
+    "ours": "the paper does not say so",
+}
 
 
 @dataclass(frozen=True)
@@ -38,32 +44,41 @@ class Expected:
 
 @dataclass(frozen=True)
 class Claim:
-    """One statement that a study decides."""
+    """One statement that a study decides.
+
+    ``whose`` it is, its ``place`` in the paper, why a set-up of ours ``decides`` it, and, of a headline claim, the
+    set-up in a few words: for the papers' own folders these four stand in ``statements.csv``.
+    """
 
     id: str
     study: str
     statement: str
     expected: Expected
     judge: Callable[[Sequence[Row]], Verdict]
-    section: str = ""
     uses: Callable[[Config], bool] | None = None
     plot: Callable[[Sequence[Row]], Plot] | None = None
     paper: str = ""
-    ours: bool = False
+    whose: Whose = "ours"
+    place: str = ""
+    decides: str = ""
+    headline: str = ""
     effect: str = ""
     seeds: int = 0
     choices: tuple[str, ...] = ()
     question: str = ""
     correction: str = ""
-    universal: bool = False
 
     def __post_init__(self) -> None:
         if "/" not in self.id:
             raise ValueError(f"a claim's id is paper/name, got {self.id!r}")
         if not self.paper:
             object.__setattr__(self, "paper", self.id.split("/")[0])
-        if self.section.startswith("beyond the paper"):
-            object.__setattr__(self, "ours", True)
+        if self.whose not in WHOSE:
+            raise ValueError(f"claim {self.id}: whose is one of {', '.join(WHOSE)}, got {self.whose!r}")
+        if self.whose != "ours" and not self.place:
+            raise ValueError(
+                f"claim {self.id}: what is the paper's, or corrects it, names its section, table or equation"
+            )
 
     def rests_on(self, config: Config) -> bool:
         return self.uses is None or self.uses(config)

@@ -11,7 +11,7 @@ from netvitals_lab.engine.claim import Claim
 from netvitals_lab.engine.judges.comparing import seen_by
 from netvitals_lab.engine.store import Results, TrialRecord, fingerprint
 from netvitals_lab.engine.study import Config, Row, Study, trial_key, trial_name
-from netvitals_lab.engine.verdict import JUDGED, Verdict, not_judged, not_run
+from netvitals_lab.engine.verdict import FINAL, JUDGED, Verdict, not_judged, not_run
 from netvitals_lab.engine.versions import code_version
 
 WIDE = 8  # set-ups that the paper's text admits, without which none of them refutes what it says
@@ -92,21 +92,26 @@ def _verdict(
 
 
 def fair(claim: Claim, study: Study, verdict: Verdict) -> Verdict:
-    """What a verdict may say: nothing on a comparison with too few seeds, and no refutation by a set-up of ours."""
+    """What a verdict may say: nothing on a comparison with too few seeds, and nothing final about a paper from a set-up
+    that is neither the paper's nor given a reason to decide."""
     if verdict.seeds < claim.seeds and verdict.status in JUDGED:
         text = f"a comparison needs {claim.seeds} paired seeds and there are {verdict.seeds}"
         return _without_answer(verdict, text)
-    refuted = verdict.status == "fails" and verdict.scale != "paper" and not (claim.ours or claim.universal)
-    if refuted and study.reduced:
-        seen = seen_by(max(2, verdict.seeds))
-        note = "; ".join(filter(None, (verdict.note, f"here {study.reduced}")))
-        return replace(
-            verdict, status="not-reproduced", power=seen, power_in="standard deviations over seeds", note=note
-        )
-    tried = verdict.setups[1] if verdict.setups else 1
-    if refuted and study.unprinted and tried < WIDE:
-        return _without_answer(verdict, f"the paper does not print {study.unprinted}; in our set-up it is not so")
-    return verdict
+    if claim.whose != "paper" or claim.decides or verdict.scale == "paper" or verdict.status not in FINAL:
+        return verdict
+    admitted = verdict.setups[1] if verdict.setups else 1
+    if study.unprinted and not study.reduced and admitted >= WIDE and verdict.status != "erratum":
+        return verdict  # the same in every set-up that the text admits
+    where = f"here {study.reduced}" if study.reduced else f"the paper does not print {study.unprinted or 'its set-up'}"
+    if verdict.status == "erratum":
+        return _without_answer(verdict, f"a set-up that is not the paper's refutes nothing; {where}")
+    if verdict.status == "holds":
+        return replace(verdict, status="reproduced", note="; ".join(filter(None, (verdict.note, where))))
+    if not study.reduced:
+        return _without_answer(verdict, f"{where}; in our set-up it is not so")
+    note = "; ".join(filter(None, (verdict.note, where)))
+    seen, unit = seen_by(max(2, verdict.seeds)), "standard deviations over seeds"
+    return replace(verdict, status="not-reproduced", power=seen, power_in=unit, note=note)
 
 
 def _without_answer(verdict: Verdict, why: str) -> Verdict:

@@ -1,28 +1,30 @@
 """The claims page: one HTML file, the paper's number beside ours, and under every verdict what it rests on.
 
-Of all papers it is a table by section. Of one paper it is a referee's report: what holds, what does not, what could not
-be told and why, what is ours, and what we would ask the authors.
+Of each paper: the headline claims first; then, folded, all of its statements by verdict, what corrects them and what is
+ours. Of one paper alone also what we would ask the authors.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from netvitals.report.page_shell import render_html, write_html
 from netvitals_lab.engine.assumptions import INTRO, Setting, settings_of
+from netvitals_lab.engine.chapters import Chapter, chapters, counted, headlines, tally
+from netvitals_lab.engine.claim import WHOSE, Whose
 from netvitals_lab.engine.progress import duration
 from netvitals_lab.engine.status import Standing, plot_of
 from netvitals_lab.engine.store import Results
-from netvitals_lab.engine.verdict import JUDGED, LABELS, MEANINGS, STATUSES, Status
+from netvitals_lab.engine.verdict import LABELS, MEANINGS, STATUSES, Status
 
 TEMPLATES = Path(__file__).with_name("templates")
-FOLDED = 8  # claims of one table above which it is one row
 TONES: dict[Status, str] = {
     "holds": "good",
+    "reproduced": "good",
     "fails": "critical",
     "erratum": "warning",
     "not-reproduced": "note",
@@ -30,16 +32,6 @@ TONES: dict[Status, str] = {
     "not-judged": "info",
     "not-run": "info",
 }
-HEADINGS: dict[Status, str] = {
-    "holds": "What holds",
-    "fails": "What fails",
-    "erratum": "Errata, and what is right",
-    "not-reproduced": "What was not reproduced at this scale",
-    "underspecified": "What the text leaves open",
-    "not-judged": "What cannot be judged",
-    "not-run": "What was not run",
-}
-OURS = "Statements of ours on its subject"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +40,7 @@ class ClaimRow:
 
     id: str
     paper: str
-    section: str
+    place: str
     statement: str
     expected: str
     status: Status
@@ -57,7 +49,8 @@ class ClaimRow:
     number: str
     note: str
     effect: str
-    ours: bool
+    whose: str
+    headline: str  # the set-up in a few words, of a claim that the page opens with
     basis: tuple[str, ...]  # trials, seeds, scale, data, computing time, commit
     choices: Sequence[str]  # of ours, where the paper leaves them open
     question: str  # to the authors
@@ -72,13 +65,13 @@ class ClaimRow:
 
 @dataclass(frozen=True, kw_only=True)
 class ClaimGroup:
-    """The claims of one table, figure or section of a paper."""
+    """The claims of one chapter of a paper's report."""
 
     paper: str
-    section: str
+    heading: str
     rows: Sequence[ClaimRow]
     tally: str  # how they stand, in words
-    folded: bool  # many like ones: the cells of a table are one row until somebody opens it
+    folded: bool  # one row until somebody opens it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +85,7 @@ class ClaimsModel:
     tones: Mapping[Status, str]
     labels: Mapping[Status, str]
     meanings: Mapping[Status, str]
+    whose: Mapping[Whose, str]
     statuses: Sequence[Status]
     papers: Sequence[str]
     groups: Sequence[ClaimGroup]
@@ -109,77 +103,44 @@ def render_page(standings: Sequence[Standing], results: Results | None = None) -
     """The page as text."""
     counts = {s: sum(x.verdict.status == s for x in standings) for s in STATUSES}
     papers = sorted({s.claim.paper for s in standings})
-    rows = [_row(s, results) for s in standings]
     alone = len(papers) == 1
     model = ClaimsModel(
         title=f"Report on {papers[0]}" if alone else "Claims",
         headline=f"A referee's report: {papers[0].replace('-', ' ')}"
         if alone
         else "What the papers claim, and what came out",
-        words=_words(counts, standings),
+        words=counted(standings),
         counts=counts,
         tones=TONES,
         labels=LABELS,
         meanings=MEANINGS,
+        whose=WHOSE,
         statuses=STATUSES,
         papers=papers,
-        groups=_groups(rows, _heading if alone else _section),
-        questions=[(row.id, row.question) for row in rows if row.question],
+        groups=[group for paper in papers for group in _groups(paper, standings, results)],
+        questions=[(s.claim.id, s.claim.question) for s in standings if s.claim.question],
         settings=settings_of(standings),
         rests_on=INTRO,
     )
     return render_html("claims.html.j2", model, styles=("claims.css",), script="claims.js", folder=TEMPLATES)
 
 
-def _section(row: ClaimRow) -> tuple[str, str]:
-    return row.paper, row.section
-
-
-def _heading(row: ClaimRow) -> tuple[str, str]:
-    """The chapter of a referee's report that a claim belongs to; in their order, what is ours last."""
-    return "", OURS if row.ours else HEADINGS[row.status]
-
-
-def _groups(rows: Sequence[ClaimRow], key: Callable[[ClaimRow], tuple[str, str]]) -> list[ClaimGroup]:
-    found: dict[tuple[str, str], list[ClaimRow]] = {}
-    for row in rows:
-        found.setdefault(key(row), []).append(row)
-    chapters = [*HEADINGS.values(), OURS]
-    ordered = sorted(  # by paper, within one as they come; the chapters of a report in their order
-        found.items(), key=lambda item: (item[0][0], chapters.index(item[0][1]) if item[0][1] in chapters else 0)
-    )
+def _groups(paper: str, standings: Sequence[Standing], results: Results | None) -> list[ClaimGroup]:
+    """The headline claims, open, and the others in folded chapters; a claim is in one of them."""
+    mine = [s for s in standings if s.claim.paper == paper]
+    first = headlines(mine)
+    rest = chapters([s for s in mine if not s.claim.headline])
+    found = [Chapter(f"In {len(first)} claims", "", first)] if first else []
     return [
         ClaimGroup(
             paper=paper,
-            section=section,
-            rows=mine,
-            tally=", ".join(f"{n} {LABELS[s]}" for s in STATUSES if (n := sum(r.status == s for r in mine))),
-            folded=len(mine) > FOLDED and key is _section,
+            heading=chapter.heading,
+            rows=[_row(s, results) for s in chapter.standings],
+            tally=tally(chapter.standings),
+            folded=bool(first) and chapter.standings is not first,
         )
-        for (paper, section), mine in ordered
+        for chapter in (*found, *rest)
     ]
-
-
-def _words(counts: Mapping[Status, int], standings: Sequence[Standing]) -> str:
-    judged = sum(counts[s] for s in JUDGED)
-    papers = len({s.claim.paper for s in standings})
-    spoken: dict[Status, str] = {
-        "holds": "hold",
-        "fails": "fail",
-        "erratum": "are errata",
-        "not-reproduced": "were not reproduced at this scale",
-        "underspecified": "depend on what the text leaves open",
-    }
-    sentence = ", ".join(f"{counts[s]} {w}" for s, w in spoken.items() if counts[s])
-    if not judged:
-        return f"{len(standings)} claims of {papers} papers; none has been run yet."
-    ours = sum(s.claim.ours for s in standings)
-    return (
-        f"{len(standings)} claims of {papers} paper{'s' * (papers != 1)}, {judged} of them judged: {sentence}."
-        + (f" {counts['not-judged']} cannot be judged." if counts["not-judged"] else "")
-        + (f" {counts['not-run']} have no verdict yet." if counts["not-run"] else "")
-        + (f" {ours} are statements of ours, not the paper's." if ours else "")
-    )
 
 
 def _row(standing: Standing, results: Results | None) -> ClaimRow:
@@ -190,7 +151,7 @@ def _row(standing: Standing, results: Results | None) -> ClaimRow:
     return ClaimRow(
         id=claim.id,
         paper=claim.paper,
-        section=claim.section,
+        place=claim.place,
         statement=claim.statement,
         expected=str(claim.expected),
         status=verdict.status,
@@ -199,7 +160,8 @@ def _row(standing: Standing, results: Results | None) -> ClaimRow:
         number=verdict.number,
         note=verdict.words,
         effect=claim.effect,
-        ours=claim.ours,
+        whose=claim.whose,
+        headline=claim.headline,
         basis=basis(standing),
         choices=claim.choices,
         question=claim.question,

@@ -1,9 +1,9 @@
 """The record: a referee's report on each paper, as text that lives beside the code.
 
-One Markdown file a paper: how the claims stand, then what holds, what does not, what could not be told and why, what is
-ours, what we would ask the authors, and the set-up of every study. Every claim has the paper's number beside ours, what
-it rests on, what it cost, the commit, what we chose, and the command that makes the verdict again. Pictures are drawn
-where the trials are at hand.
+One Markdown file a paper: how its statements stand, the headline claims in one table, then, folded, every claim by
+verdict, what corrects the paper, what is ours, what we would ask the authors, and the set-up of every study. In the
+folds every claim has the paper's number beside ours, what it rests on and costs, the commit, what we chose, and the
+command that makes the verdict again. Pictures are drawn where the trials are at hand.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ from typing import Any
 
 from netvitals.report.plot import HEIGHT, WIDTH, Plot, style
 from netvitals_lab.engine.assumptions import INTRO, settings_of
-from netvitals_lab.engine.page import HEADINGS, OURS, basis
+from netvitals_lab.engine.chapters import CORRECTIONS, OURS, chapters, counted, headlines
+from netvitals_lab.engine.page import basis
 from netvitals_lab.engine.status import Standing, plot_of, recorded_verdicts
 from netvitals_lab.engine.store import Results
 from netvitals_lab.engine.study import SCALES
-from netvitals_lab.engine.verdict import LABELS, MEANINGS, STATUSES, Verdict
+from netvitals_lab.engine.verdict import Verdict
 
 SETUPS = "Set-ups, and what more would cost"
+SHORT = 60  # letters of a number in the table of headline claims
 KEPT = (
     "status",
     "measured",
@@ -139,44 +141,53 @@ def _plain_words(standing: Standing) -> str:
 def render_record(standings: Sequence[Standing], pictures: dict[str, str] | None = None) -> str:
     """The report on one paper as Markdown; ``pictures`` are files by claim."""
     paper = standings[0].claim.paper
-    counts = {k: sum(s.verdict.status == k for s in standings) for k in STATUSES}
-    ours = sum(s.claim.ours for s in standings)
     lines = [
         f"# {paper.replace('-', ' ').capitalize()}: a referee's report",
         "",
-        f"{len(standings)} claims: "
-        + ", ".join(f"{n} {LABELS[k]}" for k, n in counts.items() if n)
-        + (f"; {ours} of them are ours, not the paper's" if ours else "")
-        + f". `netvitals reproduce {paper}` measures them again, `netvitals reproduce --claim {paper}/NAME` one of "
-        f"them, and `netvitals claims --paper {paper} --record FOLDER` writes this file.",
+        f"{counted(standings)} `netvitals reproduce {paper}` measures them again, `netvitals reproduce --claim "
+        f"{paper}/NAME` one of them, and `netvitals claims --paper {paper} --record FOLDER` writes this file.",
         "",
     ]
-    chapters = {
-        **{h: [s for s in standings if s.verdict.status == k and not s.claim.ours] for k, h in HEADINGS.items()}
-    }
-    chapters[OURS] = [s for s in standings if s.claim.ours]
-    meanings = {HEADINGS[k]: MEANINGS[k] for k in STATUSES} | {OURS: "the paper does not say so"}
-    for heading, mine in chapters.items():
-        if not mine:
-            continue
-        verdict = heading == OURS
+    first = headlines(standings)
+    if first:
         lines += [
-            f"## {heading}",
+            f"## The paper in {len(first)} claims",
             "",
-            f"{meanings[heading][0].upper()}{meanings[heading][1:]}.",
+            "| claim | says | printed | here | verdict | set-up |",
+            "|---|---|---|---|---|---|",
+            *(_headline(s) for s in first),
+            "",
+        ]
+    lines += ["## Every claim", ""]
+    for chapter in chapters(standings):
+        verdict = chapter.heading in (CORRECTIONS, OURS)
+        lines += [
+            '<details markdown="1">',
+            f"<summary>{chapter.heading}: {len(chapter.standings)}</summary>",
+            "",
+            f"{chapter.meaning[0].upper()}{chapter.meaning[1:]}.",
             "",
             f"| claim | says | paper | here |{' verdict |' if verdict else ''} rests on |",
             f"|---|---|---|---|{'---|' if verdict else ''}---|",
-            *(_row(s, verdict=verdict) for s in mine),
+            *(_row(s, verdict=verdict) for s in chapter.standings),
             "",
         ]
-        drawn = [(s, pictures[s.claim.id]) for s in mine if pictures and s.claim.id in pictures]
+        drawn = [(s, pictures[s.claim.id]) for s in chapter.standings if pictures and s.claim.id in pictures]
         for standing, file in drawn:
             lines += [f"![{standing.claim.id}: {_cell(standing.claim.statement)}]({file})", ""]
+        lines += ["</details>", ""]
     asked = [(s.claim.id.partition("/")[2], s.claim.question) for s in standings if s.claim.question]
     if asked:
         lines += ["## What we would ask the authors", "", *(f"- **{name}** {_cell(text)}" for name, text in asked), ""]
     return "\n".join([*lines, *_setups(standings)])
+
+
+def _headline(standing: Standing) -> str:
+    claim, found = standing.claim, standing.verdict
+    number = found.number if len(found.number) <= SHORT else f"{found.number[: SHORT - 1].rstrip()}…"
+    says = f"{claim.statement} ({claim.place})"
+    cells = (claim.id.partition("/")[2], says, str(claim.expected), number, found.label, claim.headline)
+    return "| " + " | ".join(map(_cell, cells)) + " |"
 
 
 def _setups(standings: Sequence[Standing]) -> list[str]:
@@ -186,18 +197,21 @@ def _setups(standings: Sequence[Standing]) -> list[str]:
         lines += [f"### {setting.study}", "", _cell(setting.title), ""]
         lines += [f"- {f'`{what}`' if what in SCALES else what}: {_cell(words)}" for what, words in setting.lines]
         lines.append("")
-    return [f"## {SETUPS}", "", INTRO, "", *lines] if lines else []
+    if not lines:
+        return []
+    return [f"## {SETUPS}", "", '<details markdown="1">', f"<summary>{INTRO}</summary>", "", *lines, "</details>", ""]
 
 
 def _row(standing: Standing, *, verdict: bool) -> str:
     claim, found = standing.claim, standing.verdict
     rests = ", ".join((*("code has changed since",) * standing.stale, *basis(standing)))
     rests += f", {len(found.excluded)} excluded" if found.excluded else ""
+    rests += f". Decides, for {claim.decides}" if claim.decides else ""
     rests += f". Ours to choose: {'; '.join(claim.choices)}" if claim.choices else ""
     again = f"{'. ' if rests else ''}Set-up: [{claim.study}](#{claim.study}). `{claim.command}`"
     cells = (
         claim.id.partition("/")[2],
-        claim.statement + (f" ({claim.section})" if claim.section else ""),
+        claim.statement + (f" ({claim.place})" if claim.place else ""),
         str(claim.expected),
         " — ".join(part for part in (found.number, found.words) if part),
         *((found.label,) if verdict else ()),

@@ -15,6 +15,7 @@ from functools import lru_cache
 from types import ModuleType
 
 from netvitals_lab.engine.claim import Claim
+from netvitals_lab.engine.statements import attributed
 from netvitals_lab.engine.study import SCALES, Study
 from netvitals_lab.engine.verdict import STATUSES
 
@@ -32,8 +33,11 @@ def all_studies(paper: str | None = None) -> list[Study]:
     return [s for folder in _folders(paper) for s in _load(folder)[0]]
 
 
-def all_claims(paper: str | None = None) -> list[Claim]:
-    """Every claim, or those of one paper (a folder, or the paper that a claim names)."""
+def all_claims(paper: str | None = None, *, folder: str | None = None) -> list[Claim]:
+    """Every claim, or those of one paper (a folder, or the paper that a claim names); of one ``folder`` no other is
+    imported."""
+    if folder is not None:
+        return [c for name in _folders(folder) for c in _load(name)[1]]
     claims = [c for folder in papers() for c in _load(folder)[1]]
     if paper is None:
         return claims
@@ -43,9 +47,10 @@ def all_claims(paper: str | None = None) -> list[Claim]:
     return [c for c in claims if paper in (c.paper, c.id.split("/")[0])]
 
 
-def find_study(name: str) -> Study:
-    """The study called ``name``; folders whose name it begins with are looked into first."""
-    for folder in sorted(papers(), key=lambda p: (not name.startswith(p), p)):
+def find_study(name: str, near: str = "") -> Study:
+    """The study called ``name``: looked for in the folder of the claim ``near``, then where its name begins, then in
+    all."""
+    for folder in sorted(papers(), key=lambda p: (p != near.split("/")[0], not name.startswith(p), p)):
         for study in _load(folder)[0]:
             if study.name == name:
                 return study
@@ -72,7 +77,11 @@ def find_studies(names: Iterable[str]) -> list[Study]:
 
 def find_claim(name: str) -> Claim:
     """The claim with this id."""
-    claims = {c.id: c for c in all_claims()}
+    folder = name.split("/")[0]
+    near = all_claims(folder=folder) if folder in papers() else []
+    claims = {c.id: c for c in near}
+    if name not in claims:
+        claims = {c.id: c for c in all_claims()}
     if name not in claims:
         raise LookupError(f"there is no claim {name!r}; {_nearest(name, list(claims))}")
     return claims[name]
@@ -126,7 +135,7 @@ def _load(paper: str) -> tuple[tuple[Study, ...], tuple[Claim, ...]]:
     for claim in (c for m in modules for c in getattr(m, "CLAIMS", ())):
         if claims.setdefault(claim.id, claim) is not claim:
             raise ValueError(f"two claims of {paper} have the id {claim.id}")
-    return tuple(studies.values()), tuple(claims.values())
+    return tuple(studies.values()), tuple(attributed(paper, claims.values()))
 
 
 def _nearest(name: str, known: Sequence[str]) -> str:

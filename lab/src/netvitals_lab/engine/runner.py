@@ -43,6 +43,8 @@ class StudyRun:
     def __str__(self) -> str:
         counts = {s: sum(v.status == s for v in self.verdicts.values()) for s in STATUSES}
         text = ", ".join(f"{n} {s}" for s, n in counts.items() if n) or "no claims"
+        if self.scale == "smoke" and self.verdicts:
+            text = f"{len(self.verdicts)} claims, none of them decided by a smoke run"
         return (
             f"{self.study} ({self.scale}): {self.trials} trials, {self.reused} reused, {self.failed} failed, "
             f"{self.seconds:.1f} s; {text}"
@@ -243,7 +245,7 @@ def _run(
         scale=scale,
         rows=rows,
         verdicts=verdicts,
-        summary=study.summary(rows) if rows else {},
+        summary=study.summary(rows) if rows and len(tasks) == len(study.configs(scale)) else {},  # of all trials
         trials=len(tasks),
         reused=reused,
         failed=sum(not t.done for t in ordered),

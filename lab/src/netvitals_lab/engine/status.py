@@ -41,10 +41,12 @@ class Standing:
             "id": c.id,
             "paper": c.paper,
             "study": c.study,
-            "section": c.section,
+            "place": c.place,
             "statement": c.statement,
             "expected": str(c.expected),
-            "ours": c.ours,
+            "whose": c.whose,
+            "decides": c.decides,
+            "headline": c.headline,
             "effect": c.effect,
             "choices": list(c.choices),
             "question": c.question,
@@ -60,7 +62,8 @@ class Standing:
 def standings(
     claims: Iterable[Claim], results: str | os.PathLike[str] | Results | None, *, recorded: bool = False
 ) -> list[Standing]:
-    """Every claim with the verdict stored for it; without one ``not-run``, or what is on record where ``recorded``."""
+    """Every claim with the verdict stored for it; without one, or with a smoke run's only, what is on record where
+    ``recorded``, else ``not-run``."""
     kept: dict[str, list[StoredVerdict]] = {}
     if results is not None:
         store = results if isinstance(results, Results) else Results(Path(results), write=False)
@@ -73,8 +76,8 @@ def standings(
     known = recorded_verdicts() if recorded else {}
     found = [_standing(c, kept.get(c.id, [])) for c in claims]
     return [
-        Standing(s.claim, fair(s.claim, find_study(s.claim.study), known[s.claim.id]), recorded=True)
-        if s.verdict.status == "not-run" and s.claim.id in known
+        Standing(s.claim, fair(s.claim, find_study(s.claim.study, s.claim.id), known[s.claim.id]), recorded=True)
+        if (s.verdict.status == "not-run" or s.verdict.scale == "smoke") and s.claim.id in known
         else s
         for s in found
     ]
@@ -94,7 +97,7 @@ def _standing(claim: Claim, kept: list[StoredVerdict]) -> Standing:
     if not kept:
         return Standing(claim, not_run(awaited(claim)))
     best = max(kept, key=lambda s: (s.verdict.status != "not-run", SCALES.index(s.scale)))
-    return Standing(claim, best.verdict, best.judged, best.code != code_version(find_study(claim.study)))
+    return Standing(claim, best.verdict, best.judged, best.code != code_version(find_study(claim.study, claim.id)))
 
 
 def plot_of(standing: Standing, results: Results) -> Plot | None:
@@ -102,7 +105,7 @@ def plot_of(standing: Standing, results: Results) -> Plot | None:
     claim, scale = standing.claim, standing.verdict.scale
     if claim.plot is None or not standing.verdict.trials or standing.stale:
         return None
-    study = find_study(claim.study)
+    study = find_study(claim.study, claim.id)
     code = code_version(study)
     keys = [trial_key(study.name, c, code) for c in study.configs(scale) if claim.rests_on(c)]
     rows = rows_of(t for t in results.trials(keys).values())

@@ -1,4 +1,4 @@
-"""What became of a claim: seven verdicts, each with what it cannot do without."""
+"""What became of a claim: eight verdicts, each with what it cannot do without."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-Status = Literal["holds", "fails", "erratum", "not-reproduced", "underspecified", "not-judged", "not-run"]
+Status = Literal["holds", "reproduced", "fails", "erratum", "not-reproduced", "underspecified", "not-judged", "not-run"]
 Measured = float | str | None
 Fact = float | int | str | Sequence[float] | Sequence[str] | None
 
 LABELS: dict[Status, str] = {
     "holds": "holds",
+    "reproduced": "reproduced at this scale",
     "fails": "fails",
     "erratum": "erratum",
     "not-reproduced": "not reproduced at this scale",
@@ -21,16 +22,18 @@ LABELS: dict[Status, str] = {
     "not-run": "not run",
 }
 MEANINGS: dict[Status, str] = {
-    "holds": "as the paper says, within its own tolerance",
+    "holds": "as the paper says: in its own set-up, in all that its text admits, or for a stated reason in ours",
+    "reproduced": "as the paper says in a set-up of ours, which does not decide it",
     "fails": "measured with enough power, in the paper's own terms or in every set-up that its text admits, and not so",
-    "erratum": "the statement is wrong, and the corrected one was checked",
+    "erratum": "the statement is wrong for a stated reason, and the corrected one was checked",
     "not-reproduced": "not seen at the size that was run here; the verdict says which effect would have been seen",
     "underspecified": "true in some of the set-ups that the paper's text admits and not in others",
     "not-judged": "what was measured cannot tell, and the verdict says why",
     "not-run": "there is no measurement yet",
 }
 STATUSES: tuple[Status, ...] = tuple(LABELS)
-JUDGED: tuple[Status, ...] = STATUSES[:5]
+JUDGED: tuple[Status, ...] = STATUSES[:6]
+FINAL: tuple[Status, ...] = ("holds", "fails", "erratum")  # about the paper, not about a set-up of ours
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from netvitals_lab.engine.judges.combinators import agree, all_near, at_most, corrected, near, sign_of, slope_of
 from netvitals_lab.engine.judges.comparing import Difference, compared, difference, paired
+from netvitals_lab.engine.judges.factors import at_level, by_factor, together
 from netvitals_lab.engine.judges.rows import column, frame, groups, largest_gap, matches, means, one, some
 from netvitals_lab.engine.judges.setups import Setup, over_setups
 
@@ -10,7 +11,9 @@ __all__ = [
     "Setup",
     "agree",
     "all_near",
+    "at_level",
     "at_most",
+    "by_factor",
     "column",
     "compared",
     "corrected",
@@ -27,4 +30,5 @@ __all__ = [
     "sign_of",
     "slope_of",
     "some",
+    "together",
 ]

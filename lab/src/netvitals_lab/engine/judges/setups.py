@@ -23,8 +23,6 @@ def over_setups(
     judge: Judge,
     setups: Callable[[Sequence[Row]], Mapping[Setup, Sequence[Row]]],
     printed: float | None = None,
-    *,
-    universal: bool = False,
 ) -> Judge:
     """A judge that asks ``judge`` in every set-up, and says in how many the claim is as printed.
 
@@ -43,14 +41,12 @@ zero padding 0 of 1, circular padding 1 of 1; where it is so 0.95; where it is n
         if not told:
             first = next(iter(silent.values()))
             return not_judged(f"none of {len(found)} set-ups can tell; in the first, {first.note}")
-        return _together(told, silent, printed, universal)
+        return _together(told, silent, printed)
 
     return judged
 
 
-def _together(
-    told: Mapping[Setup, Verdict], silent: Mapping[Setup, Verdict], printed: float | None, universal: bool
-) -> Verdict:
+def _together(told: Mapping[Setup, Verdict], silent: Mapping[Setup, Verdict], printed: float | None) -> Verdict:
     first = next(iter(told.values()))
     agreeing = [setup for setup, v in told.items() if v.status == "holds"]
     numbers = {setup: float(v.measured) for setup, v in told.items() if isinstance(v.measured, float | int)}
@@ -70,7 +66,7 @@ def _together(
     depends = bool(agreeing) or (printed is not None and span[0] <= printed <= span[1])
     unseen = [v.power for v in told.values() if v.power is not None]
     none: Status = "not-reproduced" if unseen else "fails"
-    mixed: Status = "underspecified" if depends and not universal else none
+    mixed: Status = "underspecified" if depends else none
     status: Status = "holds" if len(agreeing) == len(told) else mixed
     power = max(unseen) if status == "not-reproduced" else None
     return replace(first, status=status, power=power, setups=(len(agreeing), len(told)), span=span, facts=facts)

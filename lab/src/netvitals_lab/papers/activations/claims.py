@@ -1,228 +1,104 @@
-"""One claim per reference value, plus the paper's definition that does not give its own table."""
+"""What two papers print of activations: the crossings of Table 3, their definition, and the four classes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from netvitals_lab import Claim, Expected, Row, Verdict, decide, erratum, fails
-from netvitals_lab.engine.judges import matches, one
-from netvitals_lab.papers.activations import reference as ref
-from netvitals_lab.papers.activations.constant_claims import claims_of_constants
-from netvitals_lab.papers.activations.number_claim import GATES, SADDLE, STUDY, classed, number
-from netvitals_lab.papers.activations.tables import POPULATIONS, THETAS
+from netvitals_lab import Claim, Expected, Row, Verdict, decide
+from netvitals_lab.engine.judges import corrected, matches, one, some
+from netvitals_lab.papers.activations.tables import STUDIES
 
-
-def _crossing(a: str, theta: float) -> dict[str, Any]:
-    return {"table": "crossings", "activation": a, "theta": theta}
-
-
-def _crossing_claims() -> Iterator[Claim]:
-    for a, values in ref.SIGNED.items():
-        for theta, value in zip(THETAS, values):
-            yield number(
-                f"z_low-{a}-{theta}",
-                GATES,
-                "§2.2",
-                f"{a}: f' first exceeds {theta} at this z",
-                "signed",
-                value,
-                1e-4,
-                _crossing(a, theta),
-            )
-    for (a, theta), value in ref.SIGNED_ONE.items():
-        yield number(
-            f"z_low-{a}-{theta}",
-            GATES,
-            "§2.2",
-            f"{a}: f' first exceeds {theta} at this z",
-            "signed",
-            value,
-            1e-4,
-            _crossing(a, theta),
-        )
-    for a, pair in ref.LITERAL.items():
-        for theta, value in zip((0.01, 0.1), pair):
-            yield number(
-                f"z_literal-{a}-{theta}",
-                GATES,
-                "§2.2",
-                f"{a}: |f'| first exceeds {theta} at this z",
-                "literal",
-                value,
-                1e-4,
-                _crossing(a, theta),
-            )
-    for a, value in ref.SLIT.items():
-        yield number(
-            f"slit-{a}",
-            GATES,
-            "§2.2",
-            f"{a}: the inactive slit at θ = 0.01 begins here",
-            "active 0 high",
-            value,
-            1e-4,
-            _crossing(a, 0.01),
-        )
-    for a, value in ref.TAIL.items():
-        yield number(
-            f"tail-{a}",
-            GATES,
-            "§2.2",
-            f"{a}: the active interval on the tail at θ = 0.1 ends here",
-            "active 0 high",
-            value,
-            1e-4,
-            _crossing(a, 0.1),
-        )
-    for a, value in ref.PRINTED.items():
-        yield number(
-            f"table3-{a}",
-            GATES,
-            "Table 3",
-            f"{a}: z_low(0.1) as printed, with the signed crossing",
-            "signed",
-            value,
-            1e-3,
-            _crossing(a, 0.1),
-        )
+STUDY = STUDIES[0].name
+GATES, SADDLE = "gate-density", "saddle-escape"
+PRINTED = {  # z_low(.10), Table 3
+    "relu": 0.000,
+    "leaky_relu:0.01": 0.000,
+    "softplus:50": -0.044,
+    "softplus:20": -0.110,
+    "softplus:10": -0.219,
+    "softplus:5": -0.439,
+    "gelu": -0.554,
+    "silu": -0.912,
+    "mish": -0.891,
+}
+DIGIT = 1e-3  # one of the table's last
+CLASSES = {  # Proposition 2 and Appendix A.5
+    "identity": "A",
+    "relu": "A almost everywhere",
+    "tanh": "B3",
+    "erf": "B3",
+    "sin": "B3",
+    "gelu": "C",
+    "silu": "C",
+    "sigmoid": "D",
+    "softplus": "D",
+    "poly:0:1:0:0:1": "outside",
+}
 
 
-def _density_claims() -> Iterator[Claim]:
-    for theta, table in ((0.01, ref.DENSITY), (0.1, ref.DENSITY_10)):
-        for a, values in table.items():
-            if a == "relu" and theta != 0.1:
-                continue  # ReLU's crossing is 0 at every θ; its row is computed once
-            for (mu, sigma), (exact, half) in zip(POPULATIONS, values):
-                for kind, value in (("density", exact), ("half-line density", half)):
-                    yield number(
-                        f"{kind.replace(' ', '-')}-{a}-{theta}-sigma{sigma:g}",
-                        GATES,
-                        "§2.3",
-                        f"{a}: {kind} at θ = {theta} under N({mu:g}, {sigma:g}²)",
-                        kind,
-                        value,
-                        1e-4,
-                        _crossing(a, theta),
-                        mu=mu,
-                        sigma=sigma,
-                    )
-    for a, means in ref.MEAN_GATE.items():
-        for (mu, sigma), value in zip(POPULATIONS, means):
-            yield number(
-                f"mean-gate-{a}-sigma{sigma:g}",
-                GATES,
-                "§2.3",
-                f"{a}: mean |f'| under N({mu:g}, {sigma:g}²)",
-                "mean gate",
-                value,
-                1e-4,
-                classed(a),
-                mu=mu,
-                sigma=sigma,
-            )
-    for sigma, value in ref.INACTIVE.items():
-        yield number(
-            f"inactive-gelu-sigma{sigma:g}",
-            GATES,
-            "§2.3",
-            f"gelu: inactive mass at θ = 0.01 under N(0, {sigma:g}²)",
-            "inactive mass",
-            value,
-            1e-4,
-            _crossing("gelu", 0.01),
-            sigma=sigma,
-        )
+def _missed(rows: Sequence[Row], kind: str) -> dict[str, float]:
+    return {a: abs(float(one(rows, quantity=kind, activation=a)["value"]) - v) for a, v in PRINTED.items()}
 
 
-def _class_claims() -> Iterator[Claim]:
-    for a, (label, centred, everywhere) in ref.CLASSES.items():
-        text = _spoken(label, centred, everywhere)
-        yield Claim(
-            id=f"activations/class-{a}",
-            study=STUDY,
-            statement=f"{a} belongs to class {text}",
-            expected=Expected(direction=text),
-            judge=_judge_class(label, centred, everywhere),
-            section="§2.4, §4.1",
-            paper=SADDLE,
-            uses=matches(**classed(a)),
-        )
-    for a, value in ref.LEADING.items():
-        yield number(
-            f"phi-{a}",
-            SADDLE,
-            "§2.4",
-            f"{a}: coefficient with which z f' − f starts",
-            "phi leading",
-            value,
-            1e-9,
-            classed(a),
-        )
-    for a in ("identity", "relu", "leaky_relu:0.01", *ref.LEADING):
-        yield number(
-            f"phi-closed-{a}",
-            SADDLE,
-            "§2.4",
-            f"{a}: largest gap between z f' − f and its closed form on [−6, 6]",
-            "phi defect",
-            0.0,
-            1e-12,
-            classed(a),
-        )
-    for a, (slope, second) in ref.TAYLOR.items():
-        yield number(f"slope-{a}", SADDLE, "§4.1", f"{a}: f'(0)", "slope", slope, 1e-9, classed(a))
-        yield number(f"second-{a}", SADDLE, "§4.1", f"{a}: f''(0)/2", "a_q", second, 1e-9, classed(a))
-
-
-def _judge_class(label: str, centred: str, everywhere: bool) -> Callable[[Sequence[Row]], Verdict]:
-    def judge(rows: Sequence[Row]) -> Verdict:
-        got = tuple(one(rows, quantity=q)["text"] for q in ("label", "centred label", "almost everywhere"))
-        return decide(
-            got == (label, centred, str(everywhere)),
-            _spoken(got[0], got[1], got[2] == "True"),
-            note=str(one(rows, quantity="why")["text"]),
-        )
-
-    return judge
-
-
-def _spoken(label: str, centred: str, everywhere: bool) -> str:
-    return label + (" almost everywhere" if everywhere else "") + (f", {centred} once centred" if centred else "")
-
-
-_NAMES = {"gelu": "GELU", "silu": "SiLU", "mish": "Mish"}
-
-
-def _judge_definition(rows: Sequence[Row]) -> Verdict:
-    """The printed definition inf{z : |f'| > θ} against the printed table: wrong for GELU and Mish, right for SiLU."""
-    literal, signed = (
-        max(abs(float(one(rows, quantity=kind, activation=a)["value"]) - ref.PRINTED[a]) for a in _NAMES)
-        for kind in ("literal", "signed")
-    )
-    if literal <= 1e-3:
-        return decide(True, literal, note="the printed definition gives the printed table")
-    if signed > 1e-3:
-        return fails(literal, note=f"neither definition gives the table: off by {literal:.3g} and {signed:.3g}")
-    text = ", ".join(f"{w} {one(rows, quantity='literal', activation=a)['value']:.3f}" for a, w in _NAMES.items())
-    return erratum(
-        text,
-        note=f"as defined, with |f'|, z_low misses the table by up to {literal:.3g}; the signed "
-        f"crossing, inf{{z : f'(z) > θ}}, gives it to {signed:.1g}",
+def _table(rows: Sequence[Row]) -> Verdict:
+    gaps = _missed(rows, "signed")
+    return decide(
+        max(gaps.values()) <= DIGIT,
+        max(gaps.values()),
+        note="largest distance to the table of the signed crossing, inf{z : f'(z) > θ}",
+        facts=gaps,
     )
 
 
-def _definition_claim() -> Claim:
-    return Claim(
+def _definition(rows: Sequence[Row]) -> Verdict:
+    """The printed definition inf{z : |f'| > θ} against the printed table: wrong for GELU and Mish."""
+    literal, signed = (max(_missed(rows, kind).values()) for kind in ("literal", "signed"))
+    wrong = {a: float(one(rows, quantity="literal", activation=a)["value"]) for a in ("gelu", "silu", "mish")}
+    note = "distance of the definition with |f'| to the printed table, the largest"
+    return corrected(literal <= DIGIT, signed <= DIGIT, literal, note, facts=wrong)
+
+
+def _classes(rows: Sequence[Row]) -> Verdict:
+    found = {
+        r["activation"]: r["text"] + (" almost everywhere" if r["almost everywhere"] else "")
+        for r in some(rows, quantity="class")
+    }
+    wrong = [a for a, kind in CLASSES.items() if found[a] != kind]
+    return decide(
+        not wrong,
+        f"{len(CLASSES) - len(wrong)} of {len(CLASSES)}",
+        note=", ".join(f"{a} {kind}" for a, kind in found.items()),
+    )
+
+
+CLAIMS = (
+    Claim(
+        id="activations/table3",
+        study=STUDY,
+        paper=GATES,
+        statement="z_low(.10) of nine activations is 0, 0, −.044, −.110, −.219, −.439, −.554, −.912, −.891",
+        expected=Expected(0.0, tolerance=DIGIT),
+        judge=_table,
+        uses=matches(table="crossings"),
+    ),
+    Claim(
         id="activations/definition",
         study=STUDY,
+        paper=GATES,
         statement="z_low(θ) = inf{z : |f'(z)| > θ} gives the z_low of Table 3",
         expected=Expected(direction="GELU −0.554, SiLU −0.912, Mish −0.891"),
-        judge=_judge_definition,
-        section="§2.2, Table 3",
-        paper=GATES,
-        uses=lambda c: c["table"] == "crossings" and c["activation"] in _NAMES and c["theta"] == 0.1,
-    )
-
-
-CLAIMS = (*_crossing_claims(), _definition_claim(), *_density_claims(), *_class_claims(), *claims_of_constants())
+        judge=_definition,
+        uses=matches(table="crossings"),
+        correction="z_low(θ) = inf{z : f'(z) > θ}, the signed crossing",
+    ),
+    Claim(
+        id="activations/classes",
+        study=STUDY,
+        paper=SADDLE,
+        statement="Linear and, almost everywhere, ReLU are of class A; tanh, erf and sin of B3; GELU and Swish of C; "
+        "sigmoid and softplus of D; z + z⁴ of none",
+        expected=Expected(direction="10 of 10"),
+        judge=_classes,
+        uses=matches(table="class"),
+    ),
+)

@@ -88,6 +88,7 @@ def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
 STUDIES = (
     Study(
         name=NAME,
+        unprinted="the scale of the teacher's weights, nor the optimiser's decay and clipping",
         paper="dag-hessian",
         title="Is the curvature between query and key outside Gauss–Newton?",
         scales={

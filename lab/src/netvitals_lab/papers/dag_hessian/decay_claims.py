@@ -215,7 +215,6 @@ def _claims() -> Iterator[Claim]:
         statement="Resonance of an untrained plain net falls exponentially with distance.",
         expected=Expected(direction="R² of the log-linear fit above 0.91"),
         judge=_exponential,
-        section="Experiment 1, Fig. 3",
         uses=lambda c: c["data"] == "noise",
         plot=by_distance("resonance", ("plain", "residual", "spectral")),
     )
@@ -227,7 +226,6 @@ def _claims() -> Iterator[Claim]:
             statement=f"The {title} net of {depth} blocks falls at {value.value} a layer.",
             expected=value,
             judge=_rate(net, depth, value),
-            section="Experiments 1 and 1b, Fig. 3 (its released values)",
             uses=_at(net, depth),
         )
     yield Claim(
@@ -236,7 +234,6 @@ def _claims() -> Iterator[Claim]:
         statement="Residual nets keep resonance level and coupling above 0.93 at every distance.",
         expected=Expected(direction="rate about 0, C > 0.93"),
         judge=_flat,
-        section="Experiment 1",
         uses=_at("residual"),
     )
     yield Claim(
@@ -245,7 +242,6 @@ def _claims() -> Iterator[Claim]:
         statement="Coupling of the plain 12-block net falls from 1 to 0.24 across it.",
         expected=COUPLING,
         judge=_coupling,
-        section="Experiment 1, Fig. 2",
         plot=by_distance("coupling", ("plain", "residual")),
         uses=lambda c: c["data"] == "noise" and c["net"] != "spectral" and c["depth"] in (8, 12),
     )
@@ -255,7 +251,6 @@ def _claims() -> Iterator[Claim]:
         statement="At the start the Lyapunov exponent of Eq. 8 is negative, which guarantees decay.",
         expected=Expected(direction="λ₁ < 0"),
         judge=_lyapunov,
-        section="Table 2",
         uses=_at("plain"),
     )
     yield Claim(
@@ -264,7 +259,6 @@ def _claims() -> Iterator[Claim]:
         statement="Resonance falls by three to four orders of magnitude at L = 12.",
         expected=Expected(direction="R̄(0)/R̄(11) above 1000"),
         judge=_orders,
-        section="Experiment 1, text",
         uses=_at("plain", 12),
         effect="R̄(0)/R̄(11) of the plain network of 12 layers at the start",
         correction="resonance falls by a factor of about 4 to 5 over 12 layers, as the paper's own table says",
@@ -275,7 +269,6 @@ def _claims() -> Iterator[Claim]:
         statement="Largest block norms at the start: 2.59 and 2.69 plain, 1.25 and 1.20 residual.",
         expected=Expected(direction="within 15 % of the table"),
         judge=_norms,
-        section="Table 2",
         uses=lambda c: (c["net"], c["depth"]) in RHO and c["data"] == "noise",
     )
     yield Claim(
@@ -284,7 +277,6 @@ def _claims() -> Iterator[Claim]:
         statement="Training steepens the plain net's decay; the residual net stays coupled.",
         expected=Expected(direction="plain rate rises, residual C > 0.85"),
         judge=_trained,
-        section="Experiment 1",
         uses=lambda c: c["epochs"] > 0 and c["net"] != "spectral" and "probes" not in c,
     )
     yield Claim(
@@ -293,7 +285,6 @@ def _claims() -> Iterator[Claim]:
         statement="The decay is that of the Jacobian product.",
         expected=Expected(direction="one sample's blocks fall far more slowly than the average block"),
         judge=_cancellation,
-        section="Remark 38",
         uses=_at("plain"),
     )
     yield Claim(
@@ -303,7 +294,6 @@ def _claims() -> Iterator[Claim]:
         expected=Expected(direction="ρ ≤ 1, R² ≥ 0.99, C > 0.6"),
         judge=_spectral,
         plot=by_distance("resonance", ("spectral",)),
-        section="Experiment 1b, Table N.2",
         uses=_at("spectral"),
     )
     yield Claim(
@@ -312,7 +302,6 @@ def _claims() -> Iterator[Claim]:
         statement="The stable rank across a bottleneck grows with its width.",
         expected=Expected(direction="rises"),
         judge=_rank_rises,
-        section="Experiment 2, Table 3, Fig. 4",
         uses=_one_base,
         plot=_neck_plot,
     )
@@ -322,7 +311,6 @@ def _claims() -> Iterator[Claim]:
         statement="The stable rank across a bottleneck is at most min(d_u, K − 1).",
         expected=Expected(direction="never above"),
         judge=_rank_bound,
-        section="Prop. 31, Remark 60",
         uses=_one_base,
     )
     yield Claim(
@@ -331,7 +319,6 @@ def _claims() -> Iterator[Claim]:
         statement="Coupling grows with the neck too, but less than the rank.",
         expected=Expected(direction="rises, by a smaller factor"),
         judge=_coupling_rises,
-        section="Experiment 2",
         uses=_one_base,
     )
 

@@ -63,10 +63,17 @@ def negative(rows: Sequence[Row]) -> Verdict:
         mass > 1e-6 and gn > -1e-10,
         mass,
         "smallest negative mass of a relu net's parameter Hessian, although T = 0: the mixed residual is negative "
-        "curvature too. In activation space the statement holds (E25)",
+        "curvature too (E25)",
         otherwise="smallest negative mass of a relu net's parameter Hessian",
         facts={"lowest relative eigenvalue of GN": gn},
     )
+
+
+def semidefinite(rows: Sequence[Row]) -> Verdict:
+    """In activation space, where H = H_GN + H_T: no negative curvature in H_GN, and no H_T in a relu net."""
+    gn, tensor = min(column(rows, "gn_lowest")), max(column(rows, "relu_tensor"))
+    facts = {"largest T of a relu net": tensor}
+    return decide(gn > -1e-10 and tensor < 1e-12, gn, note="lowest relative eigenvalue of H_GN", facts=facts)
 
 
 def rescaling(rows: Sequence[Row]) -> Verdict:
@@ -88,84 +95,77 @@ def clipping(rows: Sequence[Row]) -> Verdict:
 
 
 def claims() -> Iterator[Claim]:
-    put = lambda id, text, expected, judge, where: Claim(
+    put = lambda id, text, expected, judge: Claim(
         id=f"dag-hessian/{id}",
         study=NAME,
         statement=text,
         expected=Expected(direction=expected),
         judge=judge,
-        section=where,
     )
     yield put(
         "T7",
         "H splits into Gauss–Newton and tensor part; the closed form gives both.",
         "equal to autograd",
         small("closed_error", 1e-10),
-        "Theorem 7",
     )
     yield put(
         "T2",
         "Eq. 2 with Remark 76 gives every block.",
         "equal to autograd",
         wrong("onesided_error", "paper_error", "It drops mixed tensors on merges of unequal depth (E3)."),
-        "Eq. 2",
     )
     yield put(
         "T19",
         "Eq. 5 and Algorithm 2 give the parameter Hessian.",
         "equal to autograd",
         wrong("parameter_error", "parameter_printed_error", "It sees mixed terms of grandparents only (E5)."),
-        "Theorem 19",
     )
     yield put(
         "T20",
         "The product with propagated tangents is the Hessian-vector product.",
         "equal to the dense product",
         wrong("product_error", "product_printed_error", "Injected tangents are right, propagated ones are not (E27)."),
-        "Def. 20",
     )
-    yield put(
-        "T25", "In a chain R(v,w) ≤ ‖H_ww‖ times the Jacobian's norm.", "always", always("theorem_25"), "Theorem 25"
-    )
+    yield put("T25", "In a chain R(v,w) ≤ ‖H_ww‖ times the Jacobian's norm.", "always", always("theorem_25"))
     yield put(
         "T26",
         "In contracting nets GN resonance is at most ‖∇²L‖(sρ)^distance.",
         "always",
         always("corollary_26"),
-        "Corollary 26",
     )
-    yield put(
-        "T26s", "The same with the sum of distances to the output.", "always", always("corollary_26_strong"), "ours"
-    )
+    yield put("T26s", "The same with the sum of distances to the output.", "always", always("corollary_26_strong"))
     yield put(
         "T17",
         "The norm of a parameter block is bounded by that of the activation block.",
         "always",
         always("corollary_17"),
-        "Corollary 17",
     )
-    yield put(
-        "T67", "Resonance is at most the sum of its path resonances.", "always", always("corollary_67"), "Cor. 67"
-    )
+    yield put("T67", "Resonance is at most the sum of its path resonances.", "always", always("corollary_67"))
     yield put(
         "T33",
         "A block is the sum over pairs of paths to all common descendants.",
         "equal",
         wrong("theorem_33", "theorem_33_printed", "Only paths to the loss count (E16)."),
-        "Theorem 33",
     )
-    yield put("T34", "With identity skips every k layers R ≤ ‖∇²L‖ρ^k.", "always", skips, "Theorem 34b")
+    yield put("T34", "With identity skips every k layers R ≤ ‖∇²L‖ρ^k.", "always", skips)
     yield put(
         "T10",
         "Relu nets: T vanishes, the parameter Hessian keeps a residual off the diagonal.",
         "zero, and not zero",
         residual,
-        "Prop. 10",
     )
-    yield put("T83", "Negative curvature comes from T only.", "no negative mass where T = 0", negative, "Theorem 83")
-    yield put("T44", "Coupling is invariant under rescaling of adjacent layers.", "no change", rescaling, "Theorem 44")
-    yield put("T28", "The number of probes must grow with the rank.", "spread rises with rank", direction, "App. B")
-    yield put("T51", "The share of Ĉ > 1 falls like 1/m, so it may be clipped.", "falls", clipping, "Remark 51")
+    yield put(
+        "T83", "In activation space negative curvature comes from T only.", "no negative mass where T = 0", semidefinite
+    )
+    yield put(
+        "P85",
+        "Directions of negative curvature of the loss in its parameters come from T only.",
+        "none where T = 0",
+        negative,
+    )
+    yield put("T44", "Coupling is invariant under rescaling of adjacent layers.", "no change", rescaling)
+    yield put("T28", "The number of probes must grow with the rank.", "spread rises with rank", direction)
+    yield put("T51", "The share of Ĉ > 1 falls like 1/m, so it may be clipped.", "falls", clipping)
 
 
 CLAIMS = tuple(claims())

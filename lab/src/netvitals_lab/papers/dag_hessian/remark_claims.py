@@ -125,14 +125,13 @@ def costs(rows: Sequence[Row]) -> Plot:
 
 
 def claims() -> Iterator[Claim]:
-    def put(id: str, question: str, text: str, expected: str, judge: Judge, where: str, **more: object) -> Claim:
+    def put(id: str, question: str, text: str, expected: str, judge: Judge, **more: object) -> Claim:
         return Claim(
             id=f"dag-hessian/{id}",
             study=NAME,
             statement=text,
             expected=Expected(direction=expected),
             judge=judge,
-            section=where,
             uses=matches(question=question),
             choices=SIZES,
             **more,  # type: ignore[arg-type]
@@ -145,7 +144,6 @@ def claims() -> Iterator[Claim]:
         "In a dense net many paths keep far layers coupled.",
         "above a plain net",
         closer("dense", "far"),
-        "Remark 74",
         **seeds,
     )
     yield put(
@@ -154,7 +152,6 @@ def claims() -> Iterator[Claim]:
         "A U-Net's skips keep an encoder's layers coupled with those that mirror them.",
         "above a plain net",
         closer("unet", "mirrored"),
-        "Remark 74",
         **seeds,
     )
     yield put(
@@ -163,9 +160,7 @@ def claims() -> Iterator[Claim]:
         "A path whose norm stays is enough for a resonance that does not decay.",
         "no decay",
         stable,
-        "Corollary 73",
         correction="The norm of the sum over all paths must stay; paths can cancel.",
-        universal=True,
     )
     yield put(
         "P75",
@@ -173,9 +168,7 @@ def claims() -> Iterator[Claim]:
         "Evenly placed skips have the largest smallest resonance.",
         "the best placement",
         uniform,
-        "Prop. 75",
         correction="A heuristic: the best placement has to be measured (`curvature.best_skips`).",
-        universal=True,
     )
     yield put(
         "P89",
@@ -183,19 +176,15 @@ def claims() -> Iterator[Claim]:
         "A Hessian-vector product costs O(P), as a backward pass does.",
         "slope 1",
         linear_cost,
-        "Cor. 21, Prop. 89",
         plot=costs,
     )
-    yield put(
-        "R103a", "length", "Attention joins the curvature of all positions.", "no band", dense_positions, "Remark 103"
-    )
+    yield put("R103a", "length", "Attention joins the curvature of all positions.", "no band", dense_positions)
     yield put(
         "R103b",
         "length",
         "d_eff grows with the length of the sequence.",
         "grows",
         inflates,
-        "Remark 103",
         plot=lengths,
         **seeds,
     )
@@ -205,7 +194,6 @@ def claims() -> Iterator[Claim]:
         "In contracting nets the blocks that K-FAC drops fall exponentially with distance.",
         "falls as ρ",
         falls,
-        "Corollary 29",
     )
     yield put(
         "R96",
@@ -213,19 +201,15 @@ def claims() -> Iterator[Claim]:
         "Full products serve a trust region better than what stands in the place of H.",
         "a larger fall of the loss",
         better_model,
-        "Remarks 22, 96",
         **seeds,
     )
-    yield put(
-        "K1", "kinks", "At a kink autograd's Hessian lies in the hull of those around it.", "inside", inside, "App. D"
-    )
+    yield put("K1", "kinks", "At a kink autograd's Hessian lies in the hull of those around it.", "inside", inside)
     yield put(
         "K2",
         "kinks",
         "Where two units share a kink it need not: autograd's Hessian is of a conservative field only.",
         "outside",
         beside,
-        "beyond the paper: App. H.3 asks for no more",
     )
 
 

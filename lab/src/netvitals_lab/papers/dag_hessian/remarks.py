@@ -288,6 +288,7 @@ def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
 STUDIES = (
     Study(
         name=NAME,
+        unprinted="depth, width and data of its remarks",
         paper="dag-hessian",
         title="Do the remarks hold on networks that the paper did not run?",
         scales={

@@ -131,7 +131,6 @@ def _full(
     id: str,
     statement: str,
     expected: str,
-    section: str,
     plot: Callable[[Sequence[Row]], Plot] | None = None,
 ) -> Claim:
     """A claim about the whole ResNet-18, not about its smoke-sized cousin."""
@@ -141,7 +140,6 @@ def _full(
         statement=statement,
         expected=Expected(direction=expected),
         judge=judge,
-        section=section,
         plot=plot,
         uses=lambda c: c["width"] == 64,
     )
@@ -154,7 +152,6 @@ def _claims() -> Iterator[Claim]:
         statement="At the start almost all curvature between query and key is outside Gauss–Newton.",
         expected=Expected(direction="gap between 30 and 100"),
         judge=_start_gap,
-        section="Table 7",
         uses=lambda c: c["width"] == 16,
     )
     yield Claim(
@@ -163,7 +160,6 @@ def _claims() -> Iterator[Claim]:
         statement="The relu net of the same size has none.",
         expected=Expected(direction="below 1e-6"),
         judge=_control,
-        section="Table 7",
     )
     yield Claim(
         id="dag-hessian/H5.3",
@@ -171,7 +167,6 @@ def _claims() -> Iterator[Claim]:
         statement="The attention gap exceeds 1 at every checkpoint, seven orders above the control.",
         expected=Expected(direction="above 1 always"),
         judge=_apart,
-        section="Table 7",
         uses=lambda c: c["width"] == 16,
     )
     yield Claim(
@@ -180,7 +175,6 @@ def _claims() -> Iterator[Claim]:
         statement="After training the gap is still about 70.",
         expected=Expected(direction="about 70"),
         judge=_trained,
-        section="Table 7",
         uses=lambda c: c["width"] == 16,
     )
     yield Claim(
@@ -189,7 +183,6 @@ def _claims() -> Iterator[Claim]:
         statement="Both nets learn the teacher.",
         expected=Expected(direction="losses fall"),
         judge=_learn,
-        section="Table 7",
         uses=lambda c: c["epochs"] > 10,
     )
     yield Claim(
@@ -198,7 +191,6 @@ def _claims() -> Iterator[Claim]:
         statement="The softmax is the source of the tensor part in attention.",
         expected=Expected(direction="only query–key"),
         judge=_sources,
-        section="Prop. 102",
         uses=lambda c: c["net"] == "toy-attention",
     )
     yield _full(
@@ -206,30 +198,23 @@ def _claims() -> Iterator[Claim]:
         "dag-hessian/H6.1",
         "Shortcuts keep resonance alive over four stages, plain chains lose it.",
         "plain falls at least 20 times more",
-        "Table 9",
         _tower_plot,
     )
-    yield _full(
-        _table, "dag-hessian/H6.2", "Resonance by distance at the start of all four towers.", "within 20 %", "Table 9"
-    )
+    yield _full(_table, "dag-hessian/H6.2", "Resonance by distance at the start of all four towers.", "within 20 %")
     yield Claim(
         id="dag-hessian/H6.3",
         study=R,
         statement="Relu towers with batch norm in eval mode have no gap.",
         expected=Expected(direction="below 1e-5; of order one in train mode"),
         judge=_straight,
-        section="Table 8",
     )
-    yield _full(
-        _silu, "dag-hessian/H6.4", "Gaps of the silu towers by distance at the start.", "within 25 %", "Table N.8"
-    )
+    yield _full(_silu, "dag-hessian/H6.4", "Gaps of the silu towers by distance at the start.", "within 25 %")
     yield Claim(
         id="dag-hessian/H6.5",
         study=R,
         statement="The gap collapses at the stage before the linear head.",
         expected=Expected(direction="below 1e-5"),
         judge=_collapse,
-        section="Table N.8",
     )
 
 

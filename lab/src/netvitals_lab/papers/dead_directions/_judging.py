@@ -48,7 +48,6 @@ def claim(
     statement: str,
     expected: Expected,
     judge: Callable[[Sequence[Row]], Verdict],
-    section: str,
     uses: Callable[[Config], bool],
     **more: Any,
 ) -> Claim:
@@ -58,7 +57,6 @@ def claim(
         statement=statement,
         expected=expected,
         judge=judge,
-        section=section,
         uses=uses,
         **more,
     )

@@ -9,50 +9,14 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import Parameter
 from torch.nn import functional as F
-from torch.optim import Optimizer
 
-from netvitals import optim, singular
+from netvitals import singular
 from netvitals.singular.laws.fluctuation import nu_data_free
 from netvitals.singular.moments.factors import lambda_min
-from netvitals.singular.networks.builders import DiagonalNet
-from netvitals_lab import Row, data, models
-from netvitals_lab.training import Recipe, train
+from netvitals_lab import Row, data
 
 f64 = torch.float64
-DRIVERS = ("sgd", "adam", "eps 1e-08", "eps 0.0001", "eps 0.01", "eps 1", "dial 1", "sign")
-
-
-def diagonal(driver: str, start: str, steps: int, seed: int, lr: float = 1e-3) -> Row:
-    """Share of inactive weights that are exactly zero after learning a sparse target (X22)."""
-    net = DiagonalNet(seed=seed)
-    x, y = net.task()
-    first = lr / math.sqrt(1 - 0.999)  # the uncorrected first step of an Adam without bias correction
-    u, v = (Parameter(torch.full((net.width,), 0.1 if start == "usual" else first, dtype=f64)) for _ in range(2))
-    optimizer = _driver(driver, [u, v], lr)
-    gen = torch.Generator().manual_seed(seed + 1)
-    for _ in range(steps):
-        rows = torch.randint(0, len(x), (5,), generator=gen)
-        optimizer.zero_grad()
-        (0.5 * (net.outputs(torch.cat([u, v]), x[rows]) - y[rows]).square().mean()).backward()
-        optimizer.step()
-    quiet = torch.cat([u.detach()[net.active :], v.detach()[net.active :]])
-    error = float((u * u - v * v - net.truth()).detach().norm())
-    return {"zeros": float((quiet == 0).double().mean()), "median": float(quiet.abs().median()), "error": error}
-
-
-def _driver(name: str, params: list[Parameter], lr: float) -> Optimizer:
-    if name == "sgd":
-        return torch.optim.SGD(params, lr=1e-2)
-    if name == "adam":
-        return torch.optim.Adam(params, lr=lr)
-    if name == "sign":
-        return optim.MomentumSign(params, lr=lr, beta=0.9)
-    kind, value = name.split()
-    if kind == "dial":
-        return optim.HomogeneityDial(params, lr=lr, alpha=float(value))
-    return optim.EpsFloor(params, lr=lr * max(1.0, float(value)), eps=float(value))
 
 
 def expansion(steps: int, seed: int, measurements: int = 10) -> list[Row]:
@@ -148,24 +112,6 @@ class GatedNet(nn.Module):
         return self.down(F.silu(self.gate(x)) * self.up(x))
 
 
-def regime(name: str, steps: int, seed: int) -> list[Row]:
-    """σ_r of a trained mixer's stream over depth, or λ_min(G) of an MLP learning modular addition (X24)."""
-    if name == "modular addition":
-        return _addition_rates(steps, seed)
-    digits = data.load("digits")
-    torch.manual_seed(seed)
-    model = models.build(f"mixer-mini,depth=4,norm={'layer' if name == 'gelu' else 'rms'}", data=digits, seed=seed)
-    if name == "swiglu":
-        for block in model.blocks:  # type: ignore[union-attr]
-            block.tokens, block.channels = GatedNet(16, 64), GatedNet(32, 64)
-    train(model, digits, Recipe(steps=steps, batch=64, optimizer="adamw", lr=1e-3, evaluate_on=0, seed=seed))
-    found = singular.sigma_stream(model, digits.test.x[:128])
-    return [
-        {"depth": i, "sigma": s, "ratio": r, "largest": top}
-        for i, (s, r, top) in enumerate(zip(found.sigma, found.ratio, found.largest))
-    ]
-
-
 def _addition_rates(steps: int, seed: int, p: int = 19) -> list[Row]:
     torch.manual_seed(seed)
     x, y, seen, _ = _addition(p, 0.75, seed)
@@ -247,10 +193,8 @@ def mixture(weight: float, data_sets: int, seed: int, n: int = 1_000_000) -> Row
 
 
 CHECKS: dict[str, Callable[..., Any]] = {
-    "diagonal": diagonal,
     "expansion": expansion,
     "grokking": grokking,
-    "regime": regime,
     "coefficient": coefficient,
     "mixture": mixture,
 }

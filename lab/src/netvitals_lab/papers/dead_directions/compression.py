@@ -127,5 +127,6 @@ STUDIES = (
             "medium": Compression(modulus=53, width=256, steps=8000, seeds=5),
             "paper": Compression(modulus=113, width=512, steps=40_000, seeds=10),
         },
+        unprinted="the network, the task and the penalty of its phases",
     ),
 )

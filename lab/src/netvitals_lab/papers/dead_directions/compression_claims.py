@@ -93,7 +93,6 @@ CLAIMS = (
         "the norm of the weights and λ_min rise while a network memorises and fall while it compresses",
         Expected(direction="up, then down"),
         _phases,
-        "§12.1",
         lambda c: True,
         plot=_picture,
         choices=("squared units, Adam with the penalty in the loss: decoupled decay leaves no unit dead here",),
@@ -104,7 +103,6 @@ CLAIMS = (
         "at a checkpoint of the compression phase the order of a dead unit can be read: 3 for a squared one",
         Expected(value=float(ORDER)),
         _order,
-        "§12.1, §4",
         lambda c: True,
         choices=(
             "Adam's second moment over a thousand steps: over fifty the dead units stay restless, and no order is read",
@@ -116,7 +114,6 @@ CLAIMS = (
         "while a network accumulates there is no order to read",
         Expected(direction="none"),
         _before,
-        "§12.1",
         lambda c: True,
     ),
 )

@@ -75,12 +75,11 @@ def _claim(
     statement: str,
     expected: Expected,
     judge: Callable[[Sequence[Row]], Verdict],
-    section: str,
     plot: Callable[[Sequence[Row]], Plot] | None = None,
     question: str = "",
     **uses: object,
 ) -> Claim:
-    return claim(NAME, number, statement, expected, judge, section, matches(**uses), plot=plot, question=question)
+    return claim(NAME, number, statement, expected, judge, matches(**uses), plot=plot, question=question)
 
 
 CLAIMS = (
@@ -89,7 +88,6 @@ CLAIMS = (
         "a skip with a learned projection costs what a layer costs: rates follow the shortest weighted path",
         Expected(direction="within 0.05"),
         _exponents,
-        "Def. 41, Thm 43",
         _ladder,
         kind="projection",
     ),
@@ -98,7 +96,6 @@ CLAIMS = (
         "a cross-attention block whose two sides both carry the dead signal has forward and backward rate 2",
         Expected(value=2.0),
         _of_a_block,
-        "§9.4, cross-attention",
         kind="cross",
         sides="both",
         signal="both",
@@ -108,7 +105,6 @@ CLAIMS = (
         "with the dead weights on one side only, the rate is a single factor",
         Expected(value=1.0),
         _single_sided,
-        "§9.4, cross-attention",
         kind="cross",
         sides=("memory", "stream"),
         signal="both",
@@ -118,7 +114,6 @@ CLAIMS = (
         "cross-attention passes the memory's dead signal whatever the stream carries, and the stream's never",
         Expected(value=2.0),
         _signal,
-        "beyond the paper: §9.4 asks for a signal on both sides",
         question="Is the one-sided case of cross-attention about the weights of one side (then the rate is 1) or about "
         "the signal of one side (then it is 2 for the memory's, and nothing passes of the stream's)?",
         kind="cross",
@@ -130,7 +125,6 @@ CLAIMS = (
         "rates of cross-attention blocks that share a memory do not add along a chain",
         Expected(value=2.0),
         _apart,
-        "beyond the paper: Theorem 30 is about chains without a memory",
         kind="cross",
         sides="both",
         signal="both",
@@ -141,7 +135,6 @@ CLAIMS = (
         "weights on the path",
         Expected(direction="within 0.05"),
         _exponents,
-        "beyond the paper: the law of §9.4, completed",
         kind="cross",
     ),
 )

@@ -86,6 +86,7 @@ STUDIES = (
             "medium": Race({"mlp": 1500, "resnet": 1000, "gpt": 600, "finetune": 500}),
             "paper": Race({"mlp": 5000, "resnet": 5000, "gpt": 5000, "finetune": 1000}),
         },
+        unprinted="a network that its optimiser was trained on",
     ),
     Study(
         "ddcadam-images",
@@ -102,5 +103,6 @@ STUDIES = (
             "medium": Race({"images": 2500}),
             "paper": Race({"images": 20_000}, seeds=5, images="cifar10"),
         },
+        unprinted="a network that its optimiser was trained on",
     ),
 )

@@ -6,15 +6,17 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from netvitals_lab import Claim, Config, Expected, Row, Verdict, decide, not_run
+from netvitals_lab import Claim, Expected, Row, Verdict, decide, not_run
+from netvitals_lab.engine.judges import some, together
 from netvitals_lab.papers.dead_directions.ddcadam import OPTIMIZERS, best
 from netvitals_lab.papers.dead_directions.ddcadam import _rates as _rates
 
+Judge = Callable[[Sequence[Row]], Verdict]
 NAMES = {
     "mlp": "an MLP on digits",
     "resnet": "a small ResNet on digits",
     "gpt": "a small GPT on text",
-    "finetune": "an MLP on digits, tuned on 200 turned ones,",
+    "finetune": "an MLP on digits, tuned on 200 turned ones",
     "images": "a small ResNet on natural images",
 }
 
@@ -78,24 +80,26 @@ def _moved(architecture: str) -> Callable[[Sequence[Row]], Verdict]:
     return judge
 
 
-def _uses(architecture: str) -> Callable[[Config], bool]:
-    return lambda config: config["architecture"] == architecture
+def _over(judge: Callable[[str], Judge], networks: tuple[str, ...]) -> Judge:
+    """One verdict over the networks of a study."""
+    return lambda rows: together({a: judge(a)(rows) for a in networks if some(rows, architecture=a)})
 
 
 CLAIMS = tuple(
     Claim(
-        id=f"dead-directions/ddcadam-{kind}-{a}",
-        study="ddcadam-images" if a == "images" else "ddcadam",
-        statement=statement.format(NAMES[a]),
+        id=f"dead-directions/ddcadam-{kind}{tag}",
+        study=study,
+        statement=f"{statement}: {'; '.join(NAMES[a] for a in networks)}",
         expected=Expected(direction=expected),
-        judge=judge(a),
-        section="§8, X24",
-        uses=_uses(a),
+        judge=_over(judge, networks),
     )
-    for a in NAMES
+    for study, tag, networks in (
+        ("ddcadam", "", tuple(a for a in NAMES if a != "images")),
+        ("ddcadam-images", "-images", ("images",)),
+    )
     for kind, statement, expected, judge in (
-        ("loss", "on {} DDCAdam is at least as good as Adam, each at the rate validation chose", "not worse", _loss),
-        ("start", "on {} DDCAdam minds a rescaled start less than Adam", "smaller change", _start),
-        ("drift", "on {} DDCAdam goes less far along the gauges than Adam", "shorter way", _moved),
+        ("loss", "DDCAdam is at least as good as Adam, each at the rate validation chose", "not worse", _loss),
+        ("start", "DDCAdam minds a rescaled start less than Adam", "smaller change", _start),
+        ("drift", "DDCAdam goes less far along the gauges than Adam", "shorter way", _moved),
     )
 )

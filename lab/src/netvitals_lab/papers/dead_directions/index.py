@@ -138,7 +138,7 @@ ENTRIES = (
         "does it help in training",
         "whole",
         RACE,
-        ("ddcadam-loss-mlp", "ddcadam-start-mlp", "ddcadam-drift-mlp"),
+        ("ddcadam-loss", "ddcadam-start", "ddcadam-drift"),
     ),
     IndexEntry(
         "Section 5.1",
@@ -210,6 +210,6 @@ ENTRIES = (
         "tangential LoRA against OGD and null-space baselines",
         "whole",
         ADAPTERS,
-        (*(f"LoRA-{m}-{p}" for m in ("plain", "OGD", "null") for p in ("classes", "turned")), "safe-contained"),
+        ("LoRA-plain", "LoRA-OGD", "LoRA-null", "safe-contained"),
     ),
 )

@@ -52,5 +52,6 @@ STUDIES = (
         trial=trial,
         summary=summary,
         scales={"smoke": Inventory(size=1500), "small": Inventory(), "paper": Inventory(size=20_000)},
+        unprinted="sizes and rates of its learned trajectories",
     ),
 )

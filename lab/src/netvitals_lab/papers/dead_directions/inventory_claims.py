@@ -14,30 +14,27 @@ STUDY = "dead-directions-inventory"
 def _claim(
     number: str,
     statement: str,
-    section: str,
     check: str,
     expected: Expected,
     judge: Callable[[Sequence[Row]], Verdict],
     plot: Callable[[Sequence[Row]], Plot] | None = None,
 ) -> Claim:
-    return claim(STUDY, number, statement, expected, judge, section, check_is(check), plot=plot)
+    return claim(STUDY, number, statement, expected, judge, check_is(check), plot=plot)
 
 
 CLAIMS = (
     _claim(
         "C1",
         "the directional Fisher decays as t^{2(k−1)}",
-        "Theorem 2",
         "primitive",
         Expected(0.0, SLOPE),
         inventory_judges.slopes_verdict,
         inventory_judges.orders,
     ),
-    _claim("C2", "F t²/K → 2k²", "§2.1", "primitive", Expected(0.0, 0.02), inventory_judges.ratios),
+    _claim("C2", "F t²/K → 2k²", "primitive", Expected(0.0, 0.02), inventory_judges.ratios),
     _claim(
         "C3",
         "a dead hidden unit has order 2, whatever the activation",
-        "Theorem 2",
         "dead units",
         Expected(direction="order 2"),
         inventory_judges.activations,
@@ -45,7 +42,6 @@ CLAIMS = (
     _claim(
         "C4",
         "the spectrum falls into zero, constant, tangential and transversal",
-        "Theorem 3, X10",
         "selection",
         Expected(direction="9/12/3 and 16/24/4"),
         inventory_judges.partition,
@@ -54,7 +50,6 @@ CLAIMS = (
     _claim(
         "C5",
         "the transversal eigenvector turns to v as t^{|j−(k−1)|}",
-        "Lemma 5",
         "selection",
         Expected(direction="at least"),
         inventory_judges.turning,
@@ -62,7 +57,6 @@ CLAIMS = (
     _claim(
         "X10",
         "merging two components has exponent 2",
-        "Table 8",
         "two means",
         Expected(0.0, SLOPE),
         inventory_judges.two_means,
@@ -70,7 +64,6 @@ CLAIMS = (
     _claim(
         "X10-three",
         "merging one pair of three components has exponent 2 too",
-        "Table 8",
         "three means",
         Expected(0.0, SLOPE),
         inventory_judges.three_means,
@@ -78,7 +71,6 @@ CLAIMS = (
     _claim(
         "X11",
         "with a free weight the merge has exponents 6, 2, 0",
-        "X11",
         "merge",
         Expected(0.0, SLOPE),
         inventory_judges.merge,
@@ -86,7 +78,6 @@ CLAIMS = (
     _claim(
         "C35",
         "the orders of a crossing follow from r + 1 rays",
-        "Theorem 89, X29",
         "crossings",
         Expected(0.0, 1e-6),
         inventory_judges.crossing,
@@ -94,7 +85,6 @@ CLAIMS = (
     _claim(
         "C36",
         "λ = 1/(2 max k), m = how often",
-        "Remark 93",
         "crossings",
         Expected(direction="all"),
         inventory_judges.lambda_m,
@@ -102,16 +92,14 @@ CLAIMS = (
     _claim(
         "C36-rank",
         "reduced-rank regression in closed form",
-        "§6.2",
         "reduced rank",
         Expected(direction="consistent"),
         inventory_judges.reduced_rank,
     ),
-    _claim("C37", "ν(k), k = 1 … 10", "Theorem 96", "fluctuation", Expected(0.0, 1e-4), inventory_judges.nu_table),
+    _claim("C37", "ν(k), k = 1 … 10", "fluctuation", Expected(0.0, 1e-4), inventory_judges.nu_table),
     _claim(
         "C37-universal",
         "ν does not depend on the leading coefficient",
-        "Theorem 96, X28",
         "fluctuation",
         Expected(direction="within 4 standard errors"),
         inventory_judges.universal,
@@ -119,7 +107,6 @@ CLAIMS = (
     _claim(
         "C38",
         "E[G] = S + λ/n and E[T] = S + (λ − 2ν)/n",
-        "§2.11",
         "fluctuation",
         Expected(direction="within 4.5 standard errors"),
         inventory_judges.losses,
@@ -127,7 +114,6 @@ CLAIMS = (
     _claim(
         "C39",
         "a prior |u|^h shifts λ to (h+1)/(2k), and ν with it",
-        "Remark 99",
         "fluctuation",
         Expected(0.0, 1e-4),
         inventory_judges.prior,
@@ -135,7 +121,6 @@ CLAIMS = (
     _claim(
         "C40",
         "volumes of {K < ε} and of high curvature",
-        "§2.4, Corollary 9",
         "volumes",
         Expected(direction="λ and m recovered"),
         inventory_judges.volume,
@@ -143,7 +128,6 @@ CLAIMS = (
     _claim(
         "C41",
         "curvature of the mean maps",
-        "Proposition 8, instances",
         "curvature",
         Expected(0.0, 1e-8),
         inventory_judges.closed_forms,
@@ -151,7 +135,6 @@ CLAIMS = (
     _claim(
         "N3",
         "a learned trajectory of reduced-rank regression gives the rank, not the order",
-        "X12",
         "trajectories",
         Expected(direction="count grows with the deficit, no integer bands"),
         inventory_judges.trajectory,
@@ -159,7 +142,6 @@ CLAIMS = (
     _claim(
         "N4",
         "at the boundary w → 0 the direction is tangential and no order follows",
-        "mixtures",
         "weight boundary",
         Expected(direction="exponent depends on the distance"),
         inventory_judges.boundary,
@@ -167,7 +149,6 @@ CLAIMS = (
     _claim(
         "E4",
         "printed: curvature blows up as t^{−2(k−1)} under Proposition 8's hypotheses",
-        "Proposition 8",
         "curvature",
         Expected(direction="unbounded"),
         inventory_judges.flat_verdict,
@@ -175,7 +156,6 @@ CLAIMS = (
     _claim(
         "E4-mixture",
         "printed: slope −2 on a mixture at unequal weights",
-        "Remark 12",
         "mixture curvature",
         Expected(direction="−2"),
         inventory_judges.mixture_curvature,
@@ -183,7 +163,6 @@ CLAIMS = (
     _claim(
         "E5",
         "printed: F₄/C₆ goes smoothly from 18 to 12",
-        "Theorem 2",
         "next order",
         Expected(direction="smooth"),
         inventory_judges.pole,
@@ -191,7 +170,6 @@ CLAIMS = (
     _claim(
         "E6",
         "printed: the data-free part is λ − (Γ(λ+½)/Γ(λ))² for every k",
-        "Remark 97",
         "fluctuation",
         Expected(direction="every k"),
         inventory_judges.parity,
@@ -199,7 +177,6 @@ CLAIMS = (
     _claim(
         "E7",
         "printed: ν does not depend on β",
-        "§13.4",
         "fluctuation",
         Expected(direction="constant"),
         inventory_judges.temperature,

@@ -84,7 +84,6 @@ CLAIMS: tuple[Claim, ...] = (
         "the rate primitive holds for hidden Markov and Boltzmann models: order of each direction, F t²/K = 2k²",
         Expected(direction="known orders"),
         _orders,
-        "Thm 2, Def. 13",
         check_is("order"),
     ),
     claim(
@@ -93,7 +92,6 @@ CLAIMS: tuple[Claim, ...] = (
         "λ and m are read off one point of a hidden-state model, where two sheets or one fibre pass through it",
         Expected(direction="known λ and m"),
         _neighbourhood,
-        "Thm 3, Thm 89",
         check_is("order"),
     ),
     claim(
@@ -102,7 +100,6 @@ CLAIMS: tuple[Claim, ...] = (
         "volumes of hidden Markov and Boltzmann models near a truth without hidden structure have the known λ and m",
         Expected(direction="within 0.03"),
         _volumes,
-        "Def. 13, §13",
         check_is("volume"),
         plot=_scatter,
     ),
@@ -112,7 +109,6 @@ CLAIMS: tuple[Claim, ...] = (
         "the singular fluctuation of a hidden Markov model whose states merge is ν(2), and ν(2) + ½ with the mean",
         Expected(direction="within 4 standard errors"),
         _fluctuation,
-        "Thm 96",
         check_is("fluctuation"),
     ),
 )

@@ -14,10 +14,8 @@ from netvitals_lab.papers.dead_directions import _learning
 class Learning:
     """Steps of each experiment, data sets of the mixtures, seeds."""
 
-    diagonal: int = 20_000
     heads: tuple[int, ...] = (150, 1500)
     grokking: int = 1500
-    regime: int = 400
     coefficient: int = 800
     draws: int = 300
     data_sets: int = 4000
@@ -26,15 +24,9 @@ class Learning:
 
 def trials(p: Learning) -> list[Config]:
     out: list[Config] = [
-        {"check": "diagonal", "driver": d, "start": s, "steps": p.diagonal, "seed": 0}
-        for d in _learning.DRIVERS
-        for s in ("usual", "commensurate")
+        {"check": "expansion", "steps": n, "seed": s} for n in p.heads for s in range(max(p.seeds, 2) + 2)
     ]
-    out += [{"check": "expansion", "steps": n, "seed": s} for n in p.heads for s in range(max(p.seeds, 2) + 2)]
     out += [{"check": "grokking", "steps": p.grokking, "seed": s} for s in range(p.seeds)]
-    out += [
-        {"check": "regime", "name": n, "steps": p.regime, "seed": 0} for n in ("gelu", "swiglu", "modular addition")
-    ]
     out += [{"check": "coefficient", "steps": p.coefficient, "draws": p.draws, "seed": 0}]
     out += [
         {"check": "mixture", "weight": w, "data_sets": p.data_sets, "seed": i}
@@ -66,16 +58,11 @@ STUDIES = (
         trial=trial,
         summary=summary,
         scales={
-            "smoke": Learning(
-                diagonal=60, heads=(150,), grokking=900, regime=30, coefficient=160, draws=40, data_sets=1000, seeds=1
-            ),
+            "smoke": Learning(heads=(150,), grokking=900, coefficient=160, draws=40, data_sets=1000, seeds=1),
             "small": Learning(),
-            "medium": Learning(
-                diagonal=60_000, grokking=6000, regime=1500, coefficient=2000, draws=800, data_sets=12_000, seeds=10
-            ),
-            "paper": Learning(
-                diagonal=200_000, grokking=20_000, regime=5000, coefficient=5000, draws=2000, data_sets=40_000, seeds=10
-            ),
+            "medium": Learning(grokking=6000, coefficient=2000, draws=800, data_sets=12_000, seeds=10),
+            "paper": Learning(grokking=20_000, coefficient=5000, draws=2000, data_sets=40_000, seeds=10),
         },
+        unprinted="the networks, their data and how long they were trained",
     ),
 )

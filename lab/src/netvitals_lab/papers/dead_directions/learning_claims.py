@@ -7,28 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from netvitals.singular import rate_fit
-from netvitals_lab import Claim, Expected, Plot, Row, Series, Verdict, decide, fails, not_judged, not_run
+from netvitals_lab import Claim, Expected, Plot, Row, Series, Verdict, decide, fails, not_run
 from netvitals_lab.engine.judges import column, groups, some
 from netvitals_lab.papers.dead_directions._judging import check_is, claim
 
 STUDY = "dead-directions-learning"
-
-
-def _zeros(rows: Sequence[Row]) -> Verdict:
-    if rows[0]["steps"] < 1000:
-        return not_run("needs longer training: run it at a larger scale")
-    share = {(r["driver"], r["start"]): r["zeros"] for r in rows}
-    like_adam = max(v for (d, _), v in share.items() if d in ("adam", "eps 1e-08", "eps 0.0001"))
-    text = ", ".join(f"{d} {v:.0%}" for (d, s), v in share.items() if s == "usual")
-    if like_adam > 0 and share["sgd", "usual"] == 0:
-        return decide(True, like_adam, note=text)
-    return not_judged(
-        "the paper gives neither the widths, the start, the rate nor the shares of its table, and exact zeros hang on "
-        f"them; in the one set-up tried the share of inactive weights that are exactly zero is {text}, the same from a "
-        "start that one uncorrected first step would cancel",
-        measured=like_adam,
-    )
 
 
 def _spread(rows: Sequence[Row], name: str) -> tuple[int, int, list[str]]:
@@ -97,35 +80,6 @@ def _phases(rows: Sequence[Row]) -> Verdict:
     )
 
 
-def _mixers(rows: Sequence[Row]) -> Verdict:
-    least = {n: min(r["ratio"] for r in some(rows, name=n)) for n in ("gelu", "swiglu")}
-    slopes = {
-        n: rate_fit([r["depth"] + 1 for r in some(rows, name=n)], [r["sigma"] for r in some(rows, name=n)]).slope
-        for n in least
-    }
-    ok = min(least.values()) > 0.1 and max(map(abs, slopes.values())) < 1
-    return decide(
-        ok,
-        min(least.values()),
-        note="smallest σ_r over depth against that of the input: "
-        + ", ".join(f"{n} {v:.2f} (exponent in depth {slopes[n]:.2f})" for n, v in least.items()),
-    )
-
-
-def _addition(rows: Sequence[Row]) -> Verdict:
-    run = sorted(some(rows, name="modular addition"), key=lambda r: r["step"])
-    steps, values = [r["step"] for r in run], np.array([r["smallest"] for r in run])
-    local = np.diff(np.log(values)) / np.diff(np.log(steps))
-    shape = np.array([r["smallest"] / r["trace"] for r in run])
-    return decide(
-        float(np.ptp(local)) > 1 and local.max() > 0 > local.min(),
-        float(np.ptp(local)),
-        note=f"spread of the local exponents of λ_min(G) in the step, from {local.max():.1f} to "
-        f"{local.min():.1f}: no asymptote; over the trace it only moves between {shape.min():.1g} and "
-        f"{shape.max():.1g}, so it follows the loss",
-    )
-
-
 def _mixture(rows: Sequence[Row]) -> Verdict:
     worst = max(abs(r["nu"] - r["predicted"]) / r["nu_stderr"] for r in rows)
     above = min((r["nu"] - r["data_free"]) / r["nu_stderr"] for r in rows)
@@ -190,61 +144,21 @@ def _floor_over_training(rows: Sequence[Row]) -> Plot:
     )
 
 
-def _stream(rows: Sequence[Row]) -> Plot:
-    names = [n for n in ("gelu", "swiglu") if any(r["name"] == n for r in rows)]
-    return Plot(
-        "depth: 0 is the input of the first block",
-        "σ_r of the residual stream",
-        [
-            Series(n, [r["depth"] for r in some(rows, name=n)], [r["sigma"] for r in some(rows, name=n)], line=True)
-            for n in names
-        ],
-        log_y=True,
-    )
-
-
 def _claim(
     number: str,
     statement: str,
-    section: str,
     check: str,
     expected: Expected,
     judge: Callable[[Sequence[Row]], Verdict],
     **more: Any,
 ) -> Claim:
-    return claim(STUDY, number, statement, expected, judge, section, check_is(check), **more)
+    return claim(STUDY, number, statement, expected, judge, check_is(check), **more)
 
 
 CLAIMS = (
     _claim(
-        "X22",
-        "Adam-like optimisers put inactive weights of a diagonal net exactly at zero, SGD none",
-        "Table 12",
-        "diagonal",
-        Expected(direction="some exact zeros"),
-        _zeros,
-    ),
-    _claim(
-        "X24-mixers",
-        "residual mixers with norms have rate 0: the stream's floor does not decay over depth",
-        "Table 13",
-        "regime",
-        Expected(direction="ratio of order one"),
-        _mixers,
-        plot=_stream,
-    ),
-    _claim(
-        "X24-addition",
-        "an MLP under Adam and cross-entropy on modular addition has no rate, only drift",
-        "Table 13, Remark 37",
-        "regime",
-        Expected(direction="no asymptote"),
-        _addition,
-    ),
-    _claim(
         "X28-mixture",
         "ν(2) on a mixture that merges, at four weights",
-        "Remark 98",
         "mixture",
         Expected(direction="within 4 standard errors"),
         _mixture,
@@ -252,7 +166,6 @@ CLAIMS = (
     _claim(
         "X30",
         "new classes make κ(G) of the head spike",
-        "Algorithm 1",
         "expansion",
         Expected(direction="above all earlier measurements"),
         _expansion,
@@ -260,7 +173,6 @@ CLAIMS = (
     _claim(
         "X30-largest",
         "new classes show in λ_max(G) of the head and not in A",
-        "Algorithm 1, corrected",
         "expansion",
         Expected(direction="every seed"),
         _largest,
@@ -268,7 +180,6 @@ CLAIMS = (
     _claim(
         "X32",
         "λ_min rises while a network memorises and falls while it compresses",
-        "§12.1",
         "grokking",
         Expected(direction="up, then down"),
         _phases,
@@ -277,7 +188,6 @@ CLAIMS = (
     _claim(
         "LLC",
         "the learning coefficient of a trained net lies far below half its parameters",
-        "§4.13",
         "coefficient",
         Expected(direction="below D/2"),
         _coefficient,

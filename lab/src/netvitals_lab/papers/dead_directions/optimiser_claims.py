@@ -97,19 +97,17 @@ def _trajectory(*names: str) -> Callable[[Config], bool]:
 def _claim(
     number: str,
     statement: str,
-    section: str,
     expected: Expected,
     judge: Callable[[Sequence[Row]], Verdict],
     uses: Callable[[Config], bool],
 ) -> Claim:
-    return claim(STUDY, number, statement, expected, judge, section, uses)
+    return claim(STUDY, number, statement, expected, judge, uses)
 
 
 CLAIMS = (
     _claim(
         "C33",
         "DDCAdam is equivariant, five specs and three vertical modes",
-        "Proposition 83, X25",
         Expected(0.0, 1e-14),
         _ours("float64", 1e-14),
         check_is("equivariance"),
@@ -117,7 +115,6 @@ CLAIMS = (
     _claim(
         "C33-single",
         "the same in single precision",
-        "Remark 84",
         Expected(0.0, 5e-6),
         _ours("float32", 5e-6),
         check_is("equivariance"),
@@ -125,7 +122,6 @@ CLAIMS = (
     _claim(
         "N2",
         "Adam is not equivariant under rescaling",
-        "Remark 80",
         Expected(direction="residual above 0.05"),
         _adam,
         check_is("equivariance"),
@@ -133,7 +129,6 @@ CLAIMS = (
     _claim(
         "C34",
         "DDCAdam removes the drift of the logit shift, Adam makes it",
-        "X27",
         Expected(0.0, 1e-6),
         _drift,
         check_is("drift"),
@@ -141,7 +136,6 @@ CLAIMS = (
     _claim(
         "C42",
         "in the canonical regime the slope does not depend on the optimiser",
-        "X21, X23",
         Expected(0.0, SLOPE),
         _rates,
         _trajectory(),
@@ -149,7 +143,6 @@ CLAIMS = (
     _claim(
         "C42-ddc",
         "DDCAdam's trajectories read 2(L−1) in every vertical mode",
-        "Corollary 86, X26",
         Expected(0.0, SLOPE),
         _ddc_rates,
         _trajectory("ddcadam"),
@@ -157,18 +150,14 @@ CLAIMS = (
     _claim(
         "C43",
         "λ_min falls as 1/step under gradient flow, whatever the depth",
-        "X21",
         Expected(0.0, SLOPE),
         _flow,
         _trajectory("sgd"),
     ),
-    _claim(
-        "X9", "t and the smallest eigenvalue fall together", "B.1", Expected(1.0, 1e-9), _structural, _trajectory("sgd")
-    ),
+    _claim("X9", "t and the smallest eigenvalue fall together", Expected(1.0, 1e-9), _structural, _trajectory("sgd")),
     _claim(
         "E10",
         "printed: Algorithm 2 without re-projection removes the logit shift's drift",
-        "Algorithm 2",
         Expected(direction="no drift"),
         _printed,
         check_is("drift"),

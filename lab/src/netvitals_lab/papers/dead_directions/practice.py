@@ -95,5 +95,6 @@ STUDIES = (
             "small": Practice(),
             "paper": Practice(width=32, examples=400, approach=40_000, pruning=2000, design=4000, seeds=10),
         },
+        unprinted="networks, window and estimator of these readings",
     ),
 )

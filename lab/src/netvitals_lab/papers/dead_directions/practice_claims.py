@@ -214,8 +214,8 @@ def _design_plot(rows: Sequence[Row]) -> Plot:
 
 
 def _claims() -> Iterator[Claim]:
-    def made(number: str, text: str, expected: Expected, judge: Judge, section: str, check: str, **more: Any) -> Claim:
-        return claim(NAME, number, text, expected, judge, section, check_is(check), **more)
+    def made(number: str, text: str, expected: Expected, judge: Judge, check: str, **more: Any) -> Claim:
+        return claim(NAME, number, text, expected, judge, check_is(check), **more)
 
     zero = Expected(0.0, SLOPE)
     yield made(
@@ -223,7 +223,6 @@ def _claims() -> Iterator[Claim]:
         "observed minus predicted K-FAC rate of a network of one's own, per layer: zero on the aligned path",
         zero,
         _deviation,
-        "Section 12",
         "deviation",
         plot=_deviation_plot,
         choices=SIZES,
@@ -233,7 +232,6 @@ def _claims() -> Iterator[Claim]:
         "what the calculus has no law for is refused by name",
         Expected(direction="all refused"),
         _refusal,
-        "beyond the paper: Section 12",
         "refusal",
     )
     yield made(
@@ -241,19 +239,15 @@ def _claims() -> Iterator[Claim]:
         "off the aligned path a trajectory does not have the predicted rates: they are a frame of reference",
         Expected(direction="fewer than half"),
         _frame,
-        "Section 12",
         "approach",
         choices=SIZES,
     )
-    yield made(
-        "S5.1", "per-rank exponents on three axes of t find the predicted rate", zero, _axes, "Section 5.1", "approach"
-    )
+    yield made("S5.1", "per-rank exponents on three axes of t find the predicted rate", zero, _axes, "approach")
     yield made(
         "S5.1-reach",
         "where no rank has the predicted exponent, the component is called beyond reach",
         Expected(direction="some, and none on the aligned path"),
         _reach,
-        "Section 5.1",
         "approach",
     )
     yield made(
@@ -261,18 +255,14 @@ def _claims() -> Iterator[Claim]:
         "a post-norm stream is rank-deficient by construction, and rate-bearing on the complement of 1",
         Expected(direction="zero without the projection, of order one with it"),
         _post_norm,
-        "Section 9.2",
         "stream",
     )
-    yield made(
-        "S9.3", "as t → 0 the components of a pre-norm block have no shift", zero, _asymptote, "Remark 62, X20", "shift"
-    )
+    yield made("S9.3", "as t → 0 the components of a pre-norm block have no shift", zero, _asymptote, "shift")
     yield made(
         "S9.3-counts",
         "in the window a component's slope is 2·dist − δ·n with a count n of its own",
         Expected(direction="one count a component, whatever the set-up"),
         _counts,
-        "Section 9.3",
         "shift",
         choices=("the window, the estimator and the set-ups: the paper's are lost or not given",),
         question="in which window of t, and with which Fisher, was δ measured at fc2?",
@@ -283,7 +273,6 @@ def _claims() -> Iterator[Claim]:
             f"the rate ranks units by what they cost better than {_NAMES[other]}",
             Expected(direction="above zero"),
             _against("spearman", other, 1),
-            "beyond the paper: Section 15",
             "pruning",
             effect="rank correlation with the divergence of taking out a unit alone",
             seeds=5,
@@ -294,7 +283,6 @@ def _claims() -> Iterator[Claim]:
             f"half of the units chosen by the rate cost less than half chosen by {_NAMES[other]}",
             Expected(direction="below zero"),
             _against("rise", other, -1),
-            "beyond the paper: Section 15",
             "pruning",
             effect="rise of the test loss",
             seeds=5,
@@ -305,7 +293,6 @@ def _claims() -> Iterator[Claim]:
         "designs with a steeper ladder end with a larger test loss",
         Expected(direction="above zero"),
         _design,
-        "beyond the paper: Section 15",
         "design",
         effect="rank correlation of steepness and test loss",
         seeds=5,

@@ -121,5 +121,6 @@ STUDIES = (
             "medium": Pretrained(steps=2000, seeds=10),
             "paper": Pretrained(steps=20_000, seeds=10, names=("all-MiniLM-L6-v2",)),
         },
+        reduced="a small vision transformer on digits and one pretrained encoder; the paper names no model",
     ),
 )

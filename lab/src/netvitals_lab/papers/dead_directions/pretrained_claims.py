@@ -62,7 +62,6 @@ CLAIMS = (
         "in trained transformers every LayerNorm has the kernel of its inverse gains, and no RMSNorm has",
         Expected(direction="all pass, all fail"),
         _kernels,
-        "§9.2, Prop. 63",
         matches(kind="trained here"),
     ),
     claim(
@@ -71,7 +70,6 @@ CLAIMS = (
         "in a pretrained encoder every LayerNorm has the kernel of its inverse gains",
         Expected(direction="all pass"),
         _pretrained,
-        "§9.2, Prop. 63",
         matches(kind="pretrained"),
     ),
     claim(
@@ -80,7 +78,6 @@ CLAIMS = (
         "the Schur ratio at the kernel's direction of what enters a LayerNorm falls with training",
         Expected(direction="falls"),
         _falls,
-        "§15",
         matches(kind="trained here", norm="layer"),
         seeds=5,
         plot=_by_site,
@@ -92,7 +89,6 @@ CLAIMS = (
         "the Schur ratio at the kernel's direction is lower in a pretrained encoder than in one drawn anew",
         Expected(direction="lower"),
         _falls,
-        "§15",
         matches(kind="pretrained"),
         seeds=5,
         plot=_by_site,

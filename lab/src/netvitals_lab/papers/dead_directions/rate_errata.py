@@ -14,7 +14,6 @@ CLAIMS = (
         "printed: R_O = 4·min(k, 2)",
         Expected(0.0, SLOPE),
         rate_judges.saturation,
-        "Proposition 69, Conjecture 70",
         topic_is("attention"),
     ),
     claim(
@@ -23,13 +22,11 @@ CLAIMS = (
         "printed: SwiGLU blocks add, order 3n",
         Expected(direction="3n"),
         rate_judges.swiglu_printed,
-        "Remark 115",
         topic_is("swiglu"),
     ),
     check(
         "E3",
         "printed: under cross-entropy λ_min(G_ℓ) ~ t^{2(L−ℓ)}",
-        "Theorem 36(c)",
         "softmax head",
         Expected(direction="positive"),
         rate_judges.shift_kernel,
@@ -40,7 +37,6 @@ CLAIMS = (
         "printed: a bracket for LayerNorm's exponent",
         GAP,
         rate_judges.bracket,
-        "Proposition 60",
         topic_is("layer norm"),
     ),
     claim(
@@ -49,13 +45,11 @@ CLAIMS = (
         "printed: RMSNorm leaves the rates of a chain without norms, in any window",
         Expected(0.0, SLOPE),
         rate_judges.rms_printed,
-        "§A.6",
         topic_is("rms norm"),
     ),
     check(
         "E9",
         "printed: κ₄ is ((d−1)/d)²·E[1/σ₀²]",
-        "Theorem 122",
         "finite t",
         Expected(direction="κ₄'"),
         rate_judges.printed_kappa,
@@ -66,7 +60,6 @@ CLAIMS = (
         "printed: memorisation takes the ladder from the empirical Fisher",
         Expected(direction="collapses"),
         rate_judges.contrast_verdict,
-        "Corollary 39, X15",
         topic_is("memorised"),
     ),
     claim(
@@ -75,7 +68,6 @@ CLAIMS = (
         "printed: block pairs of attention and MLP add up to (8, 4, 0)",
         Expected(direction="8"),
         rate_judges.additive,
-        "Corollary 68",
         topic_is("pair"),
     ),
 )

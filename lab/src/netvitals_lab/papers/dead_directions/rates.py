@@ -113,5 +113,6 @@ STUDIES = (
             "small": RateSettings(),
             "paper": RateSettings(samples=20_000, schur=400_000),
         },
+        unprinted="sizes of its trained networks, nor how far memorisation goes",
     ),
 )

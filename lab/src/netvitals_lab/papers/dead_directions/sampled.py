@@ -191,5 +191,6 @@ STUDIES = (
             "small": Sampled(),
             "paper": Sampled(draws=1000, checkpoints=60, seeds=10),
         },
+        unprinted="a run in which the two were compared",
     ),
 )

@@ -109,7 +109,6 @@ CLAIMS = (
         "on smooth fibres the rate and the learning coefficient give the same λ",
         Expected(direction="within 4 standard errors"),
         _same,
-        "§15, §13.5",
         check_is("fibre"),
     ),
     claim(
@@ -118,7 +117,6 @@ CLAIMS = (
         "where sheets cross, the rate along one ray is not λ, and the learning coefficient is",
         Expected(direction="λ above 1/(2k)"),
         _apart,
-        "§2, erratum E11",
         check_is("crossing"),
     ),
     claim(
@@ -127,7 +125,6 @@ CLAIMS = (
         "the two measurements agree on when a stage of learning begins",
         Expected(direction="within a checkpoint"),
         _timing,
-        "§13.5",
         check_is("stages"),
         plot=_both,
     ),
@@ -137,7 +134,6 @@ CLAIMS = (
         "a rate costs a few passes over the data, a sampled coefficient many",
         Expected(direction="above 10"),
         _cost,
-        "§13.5",
         check_is("fibre", "crossing", "stages"),
         choices=("four chains on a ladder of temperatures; fewer draws would cost less and say less",),
     ),

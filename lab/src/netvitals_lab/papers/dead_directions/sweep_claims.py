@@ -114,37 +114,33 @@ def _reach_depth(rows: Sequence[Row]) -> Verdict:
 
 def _claims() -> Iterator[Claim]:
     zero = Expected(0.0, SLOPE)
-    for number, text, section, topics in (
+    for number, text, topics in (
         (
             "T9-directions",
             "every dead direction keeps its own ladder: 1 to 3 of them, three patterns",
-            "Table 9",
             ("several directions",),
         ),
         (
             "T9-losses",
             "cross-entropy under the expected Fisher, and biases, keep the ladder at every width",
-            "Table 9",
             ("cross-entropy", "biases"),
         ),
-        ("T10-widths", "rectangular widths keep the ladder: six profiles, three depths", "Table 10", ("rectangular",)),
+        ("T10-widths", "rectangular widths keep the ladder: six profiles, three depths", ("rectangular",)),
         (
             "T10-skips",
             "a skip cuts the ladder to the shortest weighted path, at every width",
-            "Table 10",
             ("residual block",),
         ),
-        ("T10-norms", "LayerNorm resets the ladder (erratum E8), four patterns", "Table 10", ("layer norm",)),
-        ("T10-heads", "heads that share the dead direction read as one head, at every width", "Table 10", ("heads",)),
+        ("T10-norms", "LayerNorm resets the ladder (erratum E8), four patterns", ("layer norm",)),
+        ("T10-heads", "heads that share the dead direction read as one head, at every width", ("heads",)),
     ):
-        yield claim(NAME, number, text, zero, _table(*topics), section, topic_is(*topics))
+        yield claim(NAME, number, text, zero, _table(*topics), topic_is(*topics))
     yield claim(
         NAME,
         "T10-stream",
         "with a skip around every block the stream's dead amplitude does not fall",
         zero,
         _stream,
-        "Table 10",
         topic_is("residual stream", "heads, stream"),
     )
     yield claim(
@@ -153,7 +149,6 @@ def _claims() -> Iterator[Claim]:
         "a rotation loses the ladder of a nonlinear chain and keeps that of a linear one",
         Expected(direction="below 0.5, and within 0.05"),
         _rotation,
-        "Tables 9 and 10",
         topic_is("rotation"),
     )
     yield claim(
@@ -162,7 +157,6 @@ def _claims() -> Iterator[Claim]:
         "the slope in the late third is 2(L−1) for every ε that gets there",
         zero,
         _floor,
-        "Table 11",
         check_is("floor"),
     )
     yield claim(
@@ -171,7 +165,6 @@ def _claims() -> Iterator[Claim]:
         "the larger ε, the shorter the way that t falls in the budget",
         Expected(direction="falls with ε"),
         _spans,
-        "Table 11",
         check_is("floor"),
         plot=_span_plot,
     )
@@ -181,7 +174,6 @@ def _claims() -> Iterator[Claim]:
         "small ε puts some inactive coordinates of a diagonal network at exactly zero, SGD none",
         Expected(direction="above zero, and zero"),
         _reach,
-        "Table 12",
         check_is("reach"),
         question="which widths, start, rate and shares stand in Table 12?",
     )
@@ -191,7 +183,6 @@ def _claims() -> Iterator[Claim]:
         "the smallest inactive coordinate lies far nearer to zero with small ε than with SGD",
         Expected(direction="below 0.01"),
         _reach_depth,
-        "Table 12",
         check_is("reach"),
         choices=(
             "40 coordinates, 5 active, 40 examples, start 0.1, batches of 5: the paper's sizes are lost",

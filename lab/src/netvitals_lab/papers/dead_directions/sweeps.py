@@ -190,5 +190,6 @@ STUDIES = (
             "small": Sweeps(),
             "paper": Sweeps(samples=20_000, widths=(6, 8, 10, 16, 32, 64), steps=200_000, diagonal=200_000, seeds=10),
         },
+        unprinted="widths, start and rate of its diagonal networks in a text that kept them",
     ),
 )

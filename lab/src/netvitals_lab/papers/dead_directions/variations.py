@@ -130,5 +130,6 @@ STUDIES = (
             "medium": Variations(steps=5000, regime=1000, regimes=5, modulus=53),
             "paper": Variations(steps=20_000, regime=5000, regimes=10, modulus=113),
         },
+        unprinted="sizes, rates and data of its variations in a text that kept them",
     ),
 )

@@ -126,7 +126,6 @@ CLAIMS = (
         statement="The split is the same under GroupNorm",
         expected=Expected(direction="same signs"),
         judge=_norms,
-        section="§4.2",
         plot=partial(
             pictures.by_condition,
             x="D@0.01 channel all change",
@@ -143,7 +142,6 @@ CLAIMS = (
         "decline of ReLU and the rise of rank belong to convolutional networks",
         expected=Expected(direction="smooth up everywhere, ReLU down and rank up in convolutional networks only"),
         judge=_smooth,
-        section="§7",
         plot=partial(pictures.density_by_epoch, theta=0.01),
     ),
     Claim(
@@ -153,7 +151,6 @@ CLAIMS = (
         statement="In convolutional ReLU networks density falls in every run while accuracy rises",
         expected=Expected(direction="all fall"),
         judge=_accuracy,
-        section="§4",
         uses=matches(act="relu"),
         plot=partial(pictures.density_by_epoch, theta=0.01, beside="accuracy"),
     ),
@@ -164,7 +161,6 @@ CLAIMS = (
         statement="Effective rank rises in every condition",
         expected=Expected(direction="all rise"),
         judge=_rank,
-        section="§4",
         plot=_rank_picture,
     ),
 )

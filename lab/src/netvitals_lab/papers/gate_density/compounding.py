@@ -229,6 +229,7 @@ def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
 STUDIES = (
     Study(
         name="gate-density-compounding",
+        reduced="pictures of 32 × 32 pixels instead of 64 × 64",
         paper="gate-density",
         title="E26, E27, E30, E31, A.1–A.3: depth, six activations, learned kernels, deep networks, bounds",
         scales={

@@ -193,8 +193,6 @@ def _claim(
     judge: Judge,
     check: str,
     plot: Callable[[Sequence[Row]], Plot] | None = None,
-    *,
-    universal: bool = False,
 ) -> Claim:
     return Claim(
         id=f"gate-density/{name}",
@@ -202,10 +200,8 @@ def _claim(
         statement=statement,
         expected=Expected(direction=expected),
         judge=judge,
-        section="A.9",
         uses=matches(check=check),
         plot=plot,
-        universal=universal,
         choices=CHOICES_OF.get(check, ()),
         question=QUESTIONS.get(name, ""),
     )
@@ -228,12 +224,11 @@ CLAIMS = (
     ),
     _claim(
         "C21",
-        "Theorem A.3: a second layer leaves at most 1/(1 + c₂α) of the active share",
+        "Theorem A.3: from α = 16 on a second layer leaves at most 1/(1 + c₂α) of the active share",
         "never violated",
-        everywhere(bounds.theorem_a3, operands=False, universal=True),
+        everywhere(bounds.theorem_a3, operands=False),
         "depth",
         drawn(_by("effective", "second")),
-        universal=True,
     ),
     _claim(
         "E26",

@@ -172,6 +172,7 @@ def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
 STUDIES = (
     Study(
         name=NAME,
+        reduced="pictures of 32 × 32 pixels instead of 64 × 64",
         paper="gate-density",
         title="Fig. 30, 32, 35, A.9.4: convergence with bands, edges and interiors, difficulty, a learned kernel",
         scales={

@@ -27,14 +27,19 @@ FEATURES = ("log(α+1)", "σ_max", "high-pass", "α × high-pass", "log(α+1) ×
 
 
 def faster(rows: Sequence[Row]) -> Verdict:
-    """At how many stiffness values Adam's ``cost`` is the smallest; what that is, ``by_reading`` says."""
+    """Adam's ``cost`` against the smallest of the others, mean over stiffness; what it is, ``by_reading`` says."""
     cost = {m: {r["alpha"]: r["cost"] for r in some(rows, method=m)} for m in METHODS}
-    wins = {m: sum(cost["adam"][a] < cost[m][a] for a in cost[m]) for m in METHODS[1:]}
+    mean = {m: float(np.mean(list(v.values()))) for m, v in cost.items()}
+    wins = {m: sum(cost["adam"][a] < cost[m][a] for a in cost[m]) / len(cost["adam"]) for m in METHODS[1:]}
+    ratio = mean["adam"] / min(mean[m] for m in METHODS[1:])
     return decide(
-        all(n == len(cost["adam"]) for n in wins.values()),
-        min(wins.values()) / len(cost["adam"]),
-        note="share of stiffness values at which Adam is ahead of another, smallest over the others",
-        facts={f"{m}: mean cost over stiffness values": float(np.mean(list(v.values()))) for m, v in cost.items()},
+        ratio < 1,
+        ratio,
+        note="Adam's cost over the smallest of the others, each a mean over stiffness values; the caption names no α",
+        facts={
+            **{f"{m}: mean cost": v for m, v in mean.items()},
+            **{f"share of stiffness values at which Adam is ahead of {m}": v for m, v in wins.items()},
+        },
     )
 
 
@@ -236,14 +241,13 @@ def left(rows: Sequence[Row]) -> Plot:
     return Plot("iteration", "share of the error that is left", series, log_x=True)
 
 
-def _claim(n: str, where: str, text: str, expected: str, check: str, judge: Judge, **more: object) -> Claim:
+def _claim(n: str, text: str, expected: str, check: str, judge: Judge, **more: object) -> Claim:
     return Claim(
         id=f"gate-density/{n}",
         study=NAME,
         statement=text,
         expected=Expected(direction=expected),
         judge=judge,
-        section=where,
         uses=matches(check=check),
         **{"choices": CHOICES, **more},  # type: ignore[arg-type]
     )
@@ -252,16 +256,14 @@ def _claim(n: str, where: str, text: str, expected: str, check: str, judge: Judg
 CLAIMS = (
     _claim(
         "F30",
-        "Fig. 30",
         "Adam converges faster than the others",
-        "at all α",
+        "faster",
         "curves",
         over_setups(faster, by_reading),
         plot=drawn(bands),
     ),
     _claim(
         "F30-spread",
-        "Fig. 30",
         "Adam's loss varies less over seeds",
         "smaller",
         "curves",
@@ -269,7 +271,6 @@ CLAIMS = (
     ),
     _claim(
         "F30-stiff",
-        "Fig. 30",
         "Variability over runs rises with stiffness",
         "rises",
         "curves",
@@ -277,7 +278,6 @@ CLAIMS = (
     ),
     _claim(
         "A94-edges",
-        "A.9.4",
         "Boundaries are reconstructed first, interiors later",
         "edges ahead",
         "regions",
@@ -286,7 +286,6 @@ CLAIMS = (
     ),
     _claim(
         "A94-variance",
-        "A.9.4, Fig. 24",
         "Between groups of activations the active share varies 573 times as much as within, at α = 40",
         "573; far above 1",
         "activations",
@@ -295,7 +294,6 @@ CLAIMS = (
     ),
     _claim(
         "F32",
-        "Fig. 32",
         "Success is predicted best by the high-pass indicator and log(α+1) × σ_max",
         "the two strongest",
         "kernels",
@@ -304,7 +302,6 @@ CLAIMS = (
     ),
     _claim(
         "F35-stiffness",
-        "Fig. 35",
         "A learned kernel acts like a stiffness 2 to 3 times the nominal one",
         "2 to 3",
         "joint",
@@ -318,7 +315,6 @@ CLAIMS = (
     ),
     _claim(
         "F35-independent",
-        "Fig. 35",
         "The deficit of active gates does not predict the gap of IoU over stiffness values",
         "r = 0.082, p = 0.82",
         "joint",

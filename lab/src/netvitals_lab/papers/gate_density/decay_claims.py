@@ -1,4 +1,4 @@
-"""Beyond the paper: is it the coupling of decay that collapses variance, or its amount?"""
+"""Is it the coupling of decay that collapses variance, or its amount?"""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ CLAIMS = (
         id="gate-density/X-decay",
         study=DECAY,
         seeds=PAIRS,
-        statement="Beyond the paper: the integrated decay S decides how far σ collapses, coupled or not",
+        statement="The integrated decay S decides how far σ collapses, coupled or not",
         expected=Expected(direction="below half at S = 2.44, within 15 % at S = 0.0024, under all"),
         judge=_amount,
         plot=pictures.collapse_by_decay,
@@ -105,8 +105,7 @@ CLAIMS = (
         id="gate-density/X-decay-signs",
         study=DECAY,
         seeds=PAIRS,
-        statement="Beyond the paper: at S = 2.44 ReLU falls and the smooth activations "
-        "rise under coupled and decoupled decay alike",
+        statement="At S = 2.44 ReLU falls and the smooth activations rise under coupled and decoupled decay alike",
         expected=Expected(direction="all arms"),
         judge=_signs,
         plot=pictures.sigma_by_optimizer,
@@ -116,7 +115,7 @@ CLAIMS = (
         id="gate-density/X-exempt",
         study=DECAY,
         seeds=PAIRS,
-        statement="Beyond the paper: without decay on the norms' scales and shifts σ does not collapse",
+        statement="Without decay on the norms' scales and shifts σ does not collapse",
         expected=Expected(0.0, tolerance=STEADY),
         judge=_exempt,
         plot=pictures.sigma_by_optimizer,
@@ -126,7 +125,7 @@ CLAIMS = (
         id="gate-density/X-decay-images",
         study=IMAGES,
         seeds=PAIRS,
-        statement="Beyond the paper: at matched integrated decay σ collapses under SGD, AdamW and Adam (images)",
+        statement="At matched integrated decay σ collapses under SGD, AdamW and Adam (images)",
         expected=Expected(direction="below half under all"),
         judge=_images,
         plot=pictures.sigma_by_optimizer,

@@ -81,7 +81,6 @@ def _claim(
         statement=statement,
         expected=Expected(direction=expected),
         judge=over_setups(judge, deep_setups),
-        section="A.9",
         uses=matches(check="deep"),
         plot=plot,
         choices=NETS,

@@ -1,4 +1,4 @@
-"""Beyond the paper: does the watch's forecast of gate density come true?"""
+"""Does the watch's forecast of gate density come true?"""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ CLAIMS = (
     Claim(
         id="gate-density/X-forecast",
         study=STUDY,
-        statement="Beyond the paper: more than three quarters of the watch's forecasts, "
+        statement="More than three quarters of the watch's forecasts, "
         "made after a fifth of the training under SGD at S = 2.44, come true",
         expected=Expected(direction="hit rate above 0.75"),
         judge=_hits,
@@ -83,8 +83,7 @@ CLAIMS = (
     Claim(
         id="gate-density/X-forecast-silence",
         study=STUDY,
-        statement="Beyond the paper: where variance does not collapse (AdamW, the paper's decay) "
-        "the watch keeps silent",
+        statement="Where variance does not collapse (AdamW, the paper's decay) the watch keeps silent",
         expected=Expected(direction="no forecast"),
         judge=_silence,
         uses=matches(optimizer="adamw"),

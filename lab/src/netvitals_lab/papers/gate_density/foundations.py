@@ -252,6 +252,7 @@ def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
 STUDIES = (
     Study(
         name="gate-density-foundations",
+        reduced="skeletons of 8 channels on inputs of noise, and a perceptron",
         paper="gate-density",
         title="E1, P13: gate as a ratio, densities at initialisation, zero heads, moments after a norm, equilibrium",
         scales={

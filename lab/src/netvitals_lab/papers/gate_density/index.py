@@ -39,12 +39,8 @@ ENTRIES = (
         ("E1", "E1-others", "C2", "E1-zero-head"),
         why="at small scale the networks are 8 channels wide, and ViT-B/16 is left out",
     ),
-    IndexEntry(
-        "Table 3", "z_low at θ = .10 and the direction of nine activations", "whole", SWEEP, ("E6", "E6-digits")
-    ),
-    IndexEntry(
-        "Table 4", "mean of the input, margin and predicted direction", "whole", SWEEP, ("C9", "C10", "C9-digits")
-    ),
+    IndexEntry("Table 3", "z_low at θ = .10 and the direction of nine activations", "whole", SWEEP, ("E6",)),
+    IndexEntry("Table 4", "mean of the input, margin and predicted direction", "whole", SWEEP, ("C9", "C10")),
     IndexEntry("Table 5", "fine-tuning accuracy against final density", "whole", TUNING, ("E20", "E20-unseen")),
     IndexEntry("Table 6", "five optimisers at stiffness 10 and 20", "whole", TRANSITION, ("E21", "E21-levels")),
     IndexEntry("Table 7", "loss and IoU by stiffness", "whole", REACHABLE, ("E22-levels",)),
@@ -74,7 +70,7 @@ ENTRIES = (
         only={"network": "resnet18", "data": "cifar10", "optimizer": "sgd"},
     ),
     IndexEntry("Figure 4", "σ and margin by activation and optimizer", "whole", IMAGES, ("T1", "C13")),
-    IndexEntry("Figure 5", "thirteen trajectories by smoothness", "whole", SWEEP, ("C14", "C14-digits")),
+    IndexEntry("Figure 5", "thirteen trajectories by smoothness", "whole", SWEEP, ("C14",)),
     IndexEntry(
         "Figure 6",
         "Tiny-ImageNet, Mixer, encoder and Places365 beside CIFAR",
@@ -190,7 +186,7 @@ ENTRIES = (
         "when means turn negative, and that it does not follow smoothness",
         "whole",
         SWEEP,
-        ("A3-turn", "A3-turn-digits", "A3-smoothness", "A3-smoothness-digits"),
+        ("A3-turn", "A3-smoothness"),
     ),
     IndexEntry(
         "Section A.9.4",

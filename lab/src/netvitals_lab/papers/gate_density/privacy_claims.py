@@ -135,7 +135,6 @@ CLAIMS = (
         statement="Stiffness makes iDLG fail more often, and does nothing against Inverting Gradients",
         expected=Expected(direction="iDLG slope < 0, Inverting Gradients flat"),
         judge=privacy,
-        section="§5",
         plot=shares,
         effect="how the share of recovered pictures changes with stiffness, by attack, budget and criterion",
         choices=(

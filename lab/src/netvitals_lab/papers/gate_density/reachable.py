@@ -93,6 +93,7 @@ def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
 STUDIES = (
     Study(
         name="gate-density-reachable",
+        unprinted="the scale of its kernel, the padding, the target and the operands of IoU",
         paper="gate-density",
         title="E22, E23, E28 over the set-ups that the text admits: reachable targets, a dozen random kernels",
         scales={

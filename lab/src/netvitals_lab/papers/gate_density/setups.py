@@ -138,10 +138,9 @@ def everywhere(
     *,
     operands: bool = True,
     printed: float | None = None,
-    universal: bool = False,
 ) -> Callable[[Sequence[Row]], Verdict]:
     """A judge that asks in all set-ups; ``operands`` where IoU has a say, the others as for :func:`over_setups`."""
-    return over_setups(judge, lambda rows: apart(rows, operands=operands), printed, universal=universal)
+    return over_setups(judge, lambda rows: apart(rows, operands=operands), printed)
 
 
 def first(rows: Sequence[Row]) -> list[Row]:

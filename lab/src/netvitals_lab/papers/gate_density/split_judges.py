@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from netvitals_lab import Row, Verdict, decide, erratum, fails, holds
+from netvitals_lab import Row, Verdict, decide, not_judged
 from netvitals_lab.engine.judges import groups
 from netvitals_lab.papers.gate_density._reading import (
     COINCIDE,
@@ -31,31 +31,19 @@ COLLAPSE, STEADY = -0.5, 0.15  # change of σ: fallen by more than half; as good
 
 
 def split_verdict(rows: Sequence[Row]) -> Verdict:
-    """C4 over everything at once; where poolings disagree the paper's statement needs one to be named."""
+    """C4 by element, as §3 defines gate density; the note says by which other poolings it splits."""
     runs = some(rows, optimizer="sgd")
     found = {(p, k): [split(runs, t, p, k) for t in (0.01, 0.1)] for p, k in poolings(runs)}
     good = [named(p, k) for (p, k), both in found.items() if all(ok for ok, _ in both)]
     bad = [named(p, k) for (p, k), both in found.items() if not all(ok for ok, _ in both)]
-    whole = {p: all(ok for ok, _ in found[p, "all"]) for p in ("element", "site", "channel")}
-    facts = "; ".join(f"by {p}, θ = .01: {found[p, 'all'][0][1]}" for p in whole)
-    tail = f"; θ = .10 by element: {found['element', 'all'][1][1]}"
-    if all(whole.values()):
-        return holds("all poolings", note=facts + tail + (f"; not for {', '.join(bad)}" if bad else ""))
-    if good:
-        return erratum(
-            ", ".join(good),
-            note=f"ReLU falls and the smooth ones rise in every seed and at both "
-            f"thresholds only there, and not by {', '.join(bad)}. " + facts + tail,
-        )
-    return fails("no pooling", note=facts + tail)
-
-
-def pooled(rows: Sequence[Row], pooling: str, kind: str) -> Verdict:
-    runs = some(rows, optimizer="sgd")
-    facts = {t: split(runs, t, pooling, kind) for t in (0.01, 0.1)}
-    ok = all(good for good, _ in facts.values())
+    facts = "; ".join(f"by {p}, θ = .01: {found[p, 'all'][0][1]}" for p in ("element", "site", "channel"))
+    ok = all(right for right, _ in found["element", "all"])
     return decide(
-        ok, "splits" if ok else "does not split", note="; ".join(f"θ = {t:g}: {text}" for t, (_, text) in facts.items())
+        ok,
+        "splits" if ok else "does not split",
+        note=f"every element counting alike, as the paper defines gate density. In every seed and at both thresholds "
+        f"ReLU falls and the smooth ones rise by {', '.join(good) or 'no pooling'}; not by {', '.join(bad) or 'none'}. "
+        f"{facts}; θ = .10 by element: {found['element', 'all'][1][1]}",
     )
 
 
@@ -164,6 +152,11 @@ def channels(rows: Sequence[Row]) -> Verdict:
 def transfer(rows: Sequence[Row]) -> Verdict:
     """C13: nothing is refitted; μ(t) and σ(t) of AdamW go into the same margin."""
     runs = some(rows, optimizer="adamw")
+    if min(r["S"] for r in runs) > 10 * PAPERS_ADAM:
+        return not_judged(
+            f"run at an integrated decay of {min(r['S'] for r in runs):g}, instead of the paper's {PAPERS_ADAM:g}: "
+            "variance collapses here and does not in the paper; the trials of T1 are at the paper's"
+        )
     positive, agree = ([r[f"{what} normalized@0.1"] for r in runs] for what in ("positive", "agreement"))
     cells, same = gate_trends.cells(positive), gate_trends.cells(agree)
     union = [r["agreement interval_union@0.1"] for r in runs]

@@ -49,7 +49,6 @@ CLAIMS = (
         "(ReLU, GELU, SiLU, Mish)",
         expected=Expected(direction="every cell within ten points"),
         judge=sigma_cells,
-        section="Table 1, Fig. 4",
         plot=pictures.sigma_by_optimizer,
         uses=lambda c: (
             c["network"].startswith("resnet18") and c["data"].startswith("cifar10") and c["optimizer"] != "adam"

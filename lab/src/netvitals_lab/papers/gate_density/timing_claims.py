@@ -11,7 +11,7 @@ import numpy as np
 
 from netvitals_lab import Claim, Expected, Plot, Row, Series, Verdict, decide, stats
 from netvitals_lab.engine.claim import PAIRS
-from netvitals_lab.engine.judges import groups, matches
+from netvitals_lab.engine.judges import at_level, by_factor, groups, matches
 from netvitals_lab.papers.gate_density._reading import acts, some
 from netvitals_lab.papers.gate_density._training import SMOOTH
 from netvitals_lab.papers.gate_density.sweep import NINE
@@ -106,42 +106,33 @@ def bands(rows: Sequence[Row]) -> Plot:
     return Plot("epoch", "size of the gate", series)
 
 
-def _claims() -> tuple[Claim, ...]:
-    out = []
-    for data, tag in ((TEACHER, ""), ("digits", "-digits")):
-        more = {"study": SWEEP, "uses": matches(data=data, act=NINE), "seeds": PAIRS, "section": "§5.2, A.3"}
-        out.append(
-            Claim(
-                id=f"gate-density/A3-turn{tag}",
-                statement=f"Means start above zero and are negative by epoch {BY} for nine activations",
-                expected=Expected(direction="9 of 9"),
-                judge=flips,
-                plot=means,
-                **more,  # type: ignore[arg-type]
-            )
-        )
-        out.append(
-            Claim(
-                id=f"gate-density/A3-smoothness{tag}",
-                statement="What differs between their final means does not follow smoothness",
-                expected=Expected(direction="r = 0.15, p = 0.71"),
-                judge=unrelated,
-                **more,  # type: ignore[arg-type]
-            )
-        )
-    out.append(
-        Claim(
-            id="gate-density/F10",
-            study=IMAGES,
-            statement="Smooth gates narrow from both tails, those of ReLU stay at 0 and 1",
-            expected=Expected(direction="5th percentile up, 95th down"),
-            judge=narrowed,
-            section="Fig. 10",
-            uses=matches(optimizer="sgd"),
-            plot=bands,
-        )
-    )
-    return tuple(out)
-
-
-CLAIMS = _claims()
+CLAIMS = (
+    Claim(
+        id="gate-density/A3-turn",
+        study=SWEEP,
+        seeds=PAIRS,
+        statement=f"Means start above zero and are negative by epoch {BY} for nine activations",
+        expected=Expected(direction="9 of 9"),
+        judge=by_factor(flips, "data"),
+        uses=matches(act=NINE),
+        plot=at_level(means, "data", TEACHER),
+    ),
+    Claim(
+        id="gate-density/A3-smoothness",
+        study=SWEEP,
+        seeds=PAIRS,
+        statement="What differs between their final means does not follow smoothness",
+        expected=Expected(direction="r = 0.15, p = 0.71"),
+        judge=by_factor(unrelated, "data"),
+        uses=matches(act=NINE),
+    ),
+    Claim(
+        id="gate-density/F10",
+        study=IMAGES,
+        statement="Smooth gates narrow from both tails, those of ReLU stay at 0 and 1",
+        expected=Expected(direction="5th percentile up, 95th down"),
+        judge=narrowed,
+        uses=matches(optimizer="sgd"),
+        plot=bands,
+    ),
+)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from netvitals_lab import Claim, Config, Expected, Plot, Row, Verdict
+from netvitals_lab.engine.judges import over_setups
 from netvitals_lab.papers.gate_density import transition_judges
 from netvitals_lab.papers.gate_density import transition_pictures as pictures
 from netvitals_lab.papers.gate_density.setups import CHOICES, drawn, everywhere
@@ -23,7 +24,6 @@ def _claim(
     check: str,
     plot: Callable[[Sequence[Row]], Plot] | None = None,
     *,
-    universal: bool = False,
     whole: bool = False,
 ) -> Claim:
     """A claim of A.9 that is asked in every set-up, unless its judge takes the rows of all of them (``whole``)."""
@@ -36,13 +36,9 @@ def _claim(
         study=STUDY,
         statement=statement,
         expected=expected,
-        judge=judge
-        if whole
-        else everywhere(judge, operands=judge not in WITHOUT_IOU, printed=expected.value, universal=universal),
-        section="A.9",
+        judge=judge if whole else everywhere(judge, operands=judge not in WITHOUT_IOU, printed=expected.value),
         uses=uses,
         plot=None if plot is None else drawn(plot),
-        universal=universal,
         choices=CHOICES,
     )
 
@@ -101,9 +97,9 @@ CLAIMS = (
         "C24",
         "With fewer active pixels than the rank of A, recovery fails",
         Expected(direction="fails always"),
-        transition_judges.recovery,
+        over_setups(transition_judges.recovery, transition_judges.by_recovery),
         "jacobian",
-        universal=True,
+        whole=True,
     ),
     _claim(
         "C22",
@@ -115,9 +111,16 @@ CLAIMS = (
     ),
     _claim(
         "E25-reversal",
-        "Between stiffness 10 and 25 the oracle ends below projected gradient, and above 30 no more",
-        Expected(direction="oracle < PGD on 10–25 only"),
+        "Between stiffness 10 and 25 the oracle ends below projected gradient",
+        Expected(direction="by .093 to .183"),
         transition_judges.reversal,
+        "oracle",
+    ),
+    _claim(
+        "E25-resolved",
+        "Above stiffness 30 the oracle ends below projected gradient no more",
+        Expected(direction="not below"),
+        transition_judges.resolved,
         "oracle",
     ),
     _claim(

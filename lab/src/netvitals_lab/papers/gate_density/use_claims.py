@@ -126,7 +126,6 @@ CLAIMS = (
         statement="Pruning by gate density is harmful for smooth activations",
         expected=Expected(direction="gate below magnitude"),
         judge=_smooth,
-        section="§5",
         plot=_curves,
     ),
     Claim(
@@ -136,7 +135,6 @@ CLAIMS = (
         statement="For ReLU pruning by gates is as good as by magnitude",
         expected=Expected(direction="no difference that can be told"),
         judge=_relu,
-        section="§5",
         uses=lambda c: c["act"] == "relu",
     ),
     Claim(
@@ -145,7 +143,6 @@ CLAIMS = (
         statement="Final density does not foretell fine-tuning accuracy on data that was seen",
         expected=Expected(direction="p > 0.05"),
         judge=_null("seen"),
-        section="§5",
         plot=_scatter,
     ),
     Claim(
@@ -154,6 +151,5 @@ CLAIMS = (
         statement="Nor on data the checkpoint has not seen",
         expected=Expected(direction="p > 0.05"),
         judge=_null("unseen"),
-        section="§5",
     ),
 )

@@ -249,7 +249,6 @@ CLAIMS = (
         statement="dT/dν equals the adjoint integral A(ν) (T22)",
         expected=Expected(direction="equal to a finite difference within 1e-4"),
         judge=_judge_identity,
-        section="Prop. 23",
         uses=_uses,
     ),
     Claim(
@@ -258,7 +257,6 @@ CLAIMS = (
         statement="Two Gauss–Legendre nodes in ν give T(1) − T(0) (E5)",
         expected=Expected(direction="within 5 %"),
         judge=_judge_nodes,
-        section="Fig. 5",
         plot=_plot,
     ),
     Claim(
@@ -267,7 +265,6 @@ CLAIMS = (
         statement="The Jacobian of the reduction is that of its velocity",
         expected=Expected(direction="within 1e-10"),
         judge=_judge_jacobian,
-        section="Fig. 5",
         uses=_uses,
     ),
     Claim(
@@ -276,7 +273,6 @@ CLAIMS = (
         statement="Descent on the full network follows the reduced flow through the escape",
         expected=Expected(direction="times within 2 %"),
         judge=_judge_network,
-        section="Fig. 5",
         plot=_plot,
     ),
 )

@@ -11,23 +11,20 @@ from netvitals_lab.papers.saddle_escape import judges
 from netvitals_lab.papers.saddle_escape.theorems import NAME
 
 
-def claim(n: str, section: str, statement: str, expected: str, check: str, judge: judges.Judge) -> Claim:
+def claim(n: str, statement: str, expected: str, check: str, judge: judges.Judge) -> Claim:
     return Claim(
         id=f"saddle-escape/{n}",
         study=NAME,
         statement=statement,
         expected=Expected(direction=expected),
         judge=judge,
-        section=section,
         uses=lambda config: config["check"] == check,
     )
 
 
-_SIGNAL_SECTION = "§5, Prop. 8, Lemma 10"
 CLAIMS = (
     claim(
         "C1",
-        "Theorem 1",
         "The imbalance identity is exact for any C¹ activation and any loss (T1)",
         "defect ≤ 1e-12",
         "identity",
@@ -35,7 +32,6 @@ CLAIMS = (
     ),
     claim(
         "C2",
-        "A.5",
         "It holds almost everywhere for ReLU and leaky ReLU, whose imbalances are conserved (T1c)",
         "drift ≤ 1e-12 of its terms",
         "identity",
@@ -43,7 +39,6 @@ CLAIMS = (
     ),
     claim(
         "C3",
-        "A.2",
         "It holds with a rate per layer, and for a discrete step exactly (T1a)",
         "gap ≤ 1e-12",
         "identity",
@@ -51,7 +46,6 @@ CLAIMS = (
     ),
     claim(
         "C4",
-        "§2",
         "Linear networks conserve W₂ᵀW₂ − W₁W₁ᵀ",
         "drift ≤ 1e-10",
         "linear conservation",
@@ -59,7 +53,6 @@ CLAIMS = (
     ),
     claim(
         "C5",
-        "Cor. 12",
         "The identity lifts to matrices, E[bφᵀ + φbᵀ] (T1b)",
         "printed form fails, corrected ≤ 1e-12",
         "identity",
@@ -67,7 +60,6 @@ CLAIMS = (
     ),
     claim(
         "C6",
-        "Prop. 2",
         "Every smooth activation of the family is in exactly one of four classes (T2)",
         "no wrong class",
         "classes",
@@ -75,23 +67,13 @@ CLAIMS = (
     ),
     claim(
         "C7",
-        "Prop. 2",
         "φ starts as (q−1)a_q z^q",
         "order of φ near 0 within 0.02",
         "classes",
         judges.bounded("phi order gap", 0.02),
     ),
     claim(
-        "C8",
-        "§3",
-        "On the symmetric manifold the imbalance of layers l, l+1 drifts at order L + (q−1)l",
-        "orders within 0.3",
-        "expansion",
-        judges.gap_drift,
-    ),
-    claim(
         "C9",
-        "Lemma 14",
         "The symmetric manifold is invariant under the flow (T3)",
         "pattern defect ≤ 1e-14",
         "ansatz",
@@ -99,7 +81,6 @@ CLAIMS = (
     ),
     claim(
         "C11",
-        "§3.1",
         "Uniform matrix flow does not induce the Euclidean scalar flow: the first layer is N times slower",
         "ratio 1/N to rounding",
         "ansatz",
@@ -107,7 +88,6 @@ CLAIMS = (
     ),
     claim(
         "C12",
-        "(7)",
         "The leading drive is the same in every layer, K = β h α^(L−1)/√N",
         "√N β h α^(L−1) in the clock t",
         "expansion",
@@ -115,7 +95,6 @@ CLAIMS = (
     ),
     claim(
         "C13",
-        "(7)",
         "The remainder is of order min(L+q−2, 2L−1)",
         "within 0.1 for tanh",
         "expansion",
@@ -123,7 +102,6 @@ CLAIMS = (
     ),
     claim(
         "C14",
-        "Prop. 13",
         "The gaps X_ℓ² − X_1² drift at order L+q−1, pairs above the first more slowly (T6)",
         "orders within 0.3, coefficient within 4 %",
         "expansion",
@@ -131,7 +109,6 @@ CLAIMS = (
     ),
     claim(
         "C17",
-        "Theorem 6",
         "The exponent depends on r, not on the depth",
         "−(r−2) within 0.02",
         "critical depth",
@@ -139,7 +116,6 @@ CLAIMS = (
     ),
     claim(
         "C18",
-        "Theorem 6",
         "r = 1 removes the dependence on ε, r = 2 makes it logarithmic",
         "constant; rate 1/(KΠs)",
         "critical depth",
@@ -147,7 +123,6 @@ CLAIMS = (
     ),
     claim(
         "C19",
-        "Theorem 6",
         "The prefactor is 1/[(r−2)KΠs_i] (T11)",
         "ratio 1 within 1 %",
         "critical depth",
@@ -155,16 +130,14 @@ CLAIMS = (
     ),
     claim(
         "C21",
-        "Cor. 7",
         "The first correction is O(ε²) for class B and O(ε) for class C away from the resonance",
         "O(ε^(q−1)), and O(ε^(L−2)) for L < q+1",
         "corrections",
         judges.correction_order,
     ),
-    claim("C22", "Cor. 17", "A logarithm appears at L = q + 1 (T9)", "slope −λ", "resonance", judges.resonance),
+    claim("C22", "A logarithm appears at L = q + 1 (T9)", "slope −λ", "resonance", judges.resonance),
     claim(
         "C23",
-        "(38)",
         "Class C corrects every layer by γ_C = 3σ''(0)²/(2αh)",
         "2λ' and λ' instead",
         "corrections",
@@ -172,7 +145,6 @@ CLAIMS = (
     ),
     claim(
         "C24",
-        "C.4",
         "Class D reduces to the centred activation (T14)",
         "true for the centred model only",
         "class D",
@@ -180,7 +152,6 @@ CLAIMS = (
     ),
     claim(
         "C25",
-        "Prop. 8",
         "γ̇ = β h T(1 + O(M²)) − S (T15)",
         "teacher term over β h T → 1 as M²",
         "signal",
@@ -188,7 +159,6 @@ CLAIMS = (
     ),
     claim(
         "C26",
-        _SIGNAL_SECTION,
         "|S| ≤ C γ T and γ̇ ≥ ½ β h T on the plateau (T16)",
         "ratio at least 0.5",
         "signal",
@@ -196,7 +166,6 @@ CLAIMS = (
     ),
     claim(
         "C27",
-        "(45)",
         "The gradients of γ are rank one, α^(L−1)B_ℓA_{ℓ−1}ᵀ, up to M²",
         "residual ≤ 2e-3 at ε = 0.01",
         "signal",
@@ -204,7 +173,6 @@ CLAIMS = (
     ),
     claim(
         "C28",
-        "(46)",
         "T ≥ c' γ^(2−2/r) (T21)",
         "bounded below by 1",
         "signal",
@@ -212,7 +180,6 @@ CLAIMS = (
     ),
     claim(
         "C29",
-        "Lemma 21",
         "Layers outside the bottleneck move by at most C m0² (T18)",
         "drift/M² ≤ 1",
         "signal",
@@ -220,7 +187,6 @@ CLAIMS = (
     ),
     claim(
         "C32",
-        "D",
         "γ(0) is nondegenerate with high probability (T27)",
         "density at 0 as of a Gaussian",
         "nondegeneracy",
@@ -228,7 +194,6 @@ CLAIMS = (
     ),
     claim(
         "C33",
-        "E.6",
         "t_k = I_L(θ)/Γ_k, ranked by Γ (T26)",
         "time over law within 1e-3",
         "stages",
@@ -236,7 +201,6 @@ CLAIMS = (
     ),
     claim(
         "C34",
-        "E.6",
         "A weaker mode with fewer small layers escapes first",
         "time ratio below 1",
         "stages",
@@ -244,7 +208,6 @@ CLAIMS = (
     ),
     claim(
         "C35",
-        "E.1",
         "The block-aligned ansatz is preserved by the flow",
         "off-block velocities vanish",
         "blocks",
@@ -252,7 +215,6 @@ CLAIMS = (
     ),
     claim(
         "C36",
-        "Prop. 24",
         "A loop gain above 1 is the same as a positive real eigenvalue (T23)",
         "no violation",
         "perron",
@@ -260,7 +222,6 @@ CLAIMS = (
     ),
     claim(
         "C36b",
-        "eq. 54, Prop. 24",
         "At the balanced saddle the stage-one Jacobian has A, D diagonal and positive and B, C ≥ 0, so a loop gain "
         "above 1 is what makes it unstable",
         "A diagonal, B ≥ 0",
@@ -269,7 +230,6 @@ CLAIMS = (
     ),
     claim(
         "C37",
-        "Thm 25",
         "Truncated closures have strictly increasing rates, all below the true one (T24, T25)",
         "strictly increasing",
         "truncations",
@@ -277,17 +237,15 @@ CLAIMS = (
     ),
     claim(
         "C40",
-        "§2.5",
         "h > 0 does not follow from class B",
         "u − u³/2 is B3 with h = −1/2",
         "classes",
         judges.at({"h of u - u^3/2": (-0.5, 1e-9), "cubic is B3": (1.0, 1e-9)}),
     ),
-    claim("C41", "§2.5", "h⁽³⁾ = 6s₃ + 3h", "gap ≤ 1e-10", "classes", judges.bounded("hermite gap", 1e-10)),
+    claim("C41", "h⁽³⁾ = 6s₃ + 3h", "gap ≤ 1e-10", "classes", judges.bounded("hermite gap", 1e-10)),
     # theorems that no numbered claim covers
     claim(
         "T4e",
-        "(5)",
         "∂f/∂X_1 has σ(g) as its last factor",
         "g instead (E5)",
         "ansatz",
@@ -295,7 +253,6 @@ CLAIMS = (
     ),
     claim(
         "T5",
-        "Lemma 15",
         "The output departs from linear at degree L + q − 1",
         "order within 0.1",
         "expansion",
@@ -303,7 +260,6 @@ CLAIMS = (
     ),
     claim(
         "T7",
-        "Thm 16",
         "On the balanced ray X_1² − X_L² − (2(q−1)/(q+1))λ's^(q+1) is invariant to leading order",
         "ratio 1 within 3 %",
         "expansion",
@@ -311,18 +267,14 @@ CLAIMS = (
     ),
     claim(
         "T12",
-        "Lemma 19",
         "The shell estimate holds at every point of a shell",
         "−0.293 at its edges",
         "critical depth",
         judges.shell,
     ),
-    claim(
-        "T17", "Lemma 20", "γ ≈ h α^(L−1) v_1ᵀW_L⋯W_1v_1 and ‖f‖ ≍ γ", "without h; ‖f‖ is larger", "signal", judges.path
-    ),
+    claim("T17", "γ ≈ h α^(L−1) v_1ᵀW_L⋯W_1v_1 and ‖f‖ ≍ γ", "without h; ‖f‖ is larger", "signal", judges.path),
     claim(
         "T20",
-        "Prop. 22",
         "At He initialisation r = 1 is Θ(1) and r = 2 is Θ(ln 1/ε)",
         "change ≤ 2 %; rate steady within 5 %",
         "corners",

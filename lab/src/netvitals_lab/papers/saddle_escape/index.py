@@ -46,7 +46,7 @@ ENTRIES = (
         "whole",
         HE,
         ("C30", "C31", "E4f"),
-        why="at small scale width 64 and two seeds",
+        why="at small scale width 64",
     ),
     IndexEntry("Table of Figure 4", "fitted exponents −1.22, −2.74, −5.42", "whole", HE, ("E4t",)),
     IndexEntry(

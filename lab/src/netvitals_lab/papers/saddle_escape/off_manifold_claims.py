@@ -146,14 +146,13 @@ def departures(rows: Sequence[Row]) -> Plot:
     )
 
 
-def _claim(n: str, section: str, statement: str, expected: str, question: str, judge: Judge, **more: object) -> Claim:
+def _claim(n: str, statement: str, expected: str, question: str, judge: Judge, **more: object) -> Claim:
     return Claim(
         id=f"saddle-escape/{n}",
         study=NAME,
         statement=statement,
         expected=Expected(direction=expected),
         judge=judge,
-        section=section,
         uses=matches(question=question),
         choices=CHOICES,
         **more,  # type: ignore[arg-type]
@@ -163,7 +162,6 @@ def _claim(n: str, section: str, statement: str, expected: str, question: str, j
 CLAIMS = (
     _claim(
         "D1",
-        "App. D, remark",
         "At He initialisation all forward and backward chains are of the size of the product of norms, with a density "
         "that is bounded at zero",
         "two-sided, the same at every ε",
@@ -172,18 +170,15 @@ CLAIMS = (
     ),
     _claim(
         "D2",
-        "Lemma 20",
         "The bounds propagate over the bootstrap interval: q(W)/Πy_m stays within a constant factor of its start",
         "chains and signed path steady",
         "way",
         propagated,
         correction="The chains' norms do not degenerate; the signed path grows to the size of the product, through "
         "zero where it starts below it.",
-        universal=True,
     ),
     _claim(
         "T19l",
-        "Def. 9, (48), (49)",
         "M stays below the solution of V' = C V^(r−1) until it reaches m0, and the loss does not fall before",
         "M ≤ V",
         "way",
@@ -191,7 +186,6 @@ CLAIMS = (
     ),
     _claim(
         "T19u",
-        "Theorem 11, (47)",
         "γ̇ ≥ cc' γ^(2−2/r) with a constant that does not depend on ε bounds the escape time from above",
         "bound above the time",
         "way",
@@ -199,7 +193,6 @@ CLAIMS = (
     ),
     _claim(
         "T19c",
-        "(16), (50)",
         "On the whole interval γ̇ ≥ ½ β h T and the loss stays above L(0) − C_1 M^r",
         "ratio at least 0.5, C_1 the same",
         "way",
@@ -207,7 +200,6 @@ CLAIMS = (
     ),
     _claim(
         "T21m",
-        "§5, remark",
         "With equal gains the signal-energy bound has the prefactor of Theorem 6, exactly",
         "ratio 1 within 1 %",
         "manifold",
@@ -215,7 +207,6 @@ CLAIMS = (
     ),
     _claim(
         "T21h",
-        "§5, remark",
         "Off the manifold AM–GM is loose, which leaves the prefactor unresolved",
         "AM–GM the loose step",
         "way",
@@ -223,6 +214,5 @@ CLAIMS = (
         plot=departures,
         correction="AM–GM is nearly tight. The prefactor is the blow-up time of the linear path's flow from W(0) "
         "(`saddle.measure.chains.linear_escape`).",
-        universal=True,
     ),
 )

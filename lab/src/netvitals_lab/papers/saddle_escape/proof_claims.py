@@ -169,25 +169,22 @@ def silent(rows: Sequence[Row]) -> Verdict:
     )
 
 
-def _claim(n: str, where: str, text: str, expected: str, judge: Judge, correction: str = "", **only: object) -> Claim:
+def _claim(n: str, text: str, expected: str, judge: Judge, correction: str = "", **only: object) -> Claim:
     return Claim(
         id=f"saddle-escape/{n}",
         study=NAME,
         statement=text,
         expected=Expected(direction=expected),
         judge=judge,
-        section=where,
         uses=matches(**only),
         choices=("networks of tanh and depth 4 where rows and stages are followed",),
         correction=correction,
-        universal=bool(correction),
     )
 
 
 CLAIMS = (
     _claim(
         "T16o",
-        "Theorem 16",
         "Off the balanced ray the series with F_1 from the homological equation nKΩF = −R is an invariant",
         "drift at the next order",
         invariant,
@@ -196,7 +193,6 @@ CLAIMS = (
     ),
     _claim(
         "T16u",
-        "Theorem 16",
         "U_i = X_i + O(s^q), and U̇_i = Ψ Π U_m with one Ψ for all i",
         "orders q and 2(q−1)",
         near_identity,
@@ -204,7 +200,6 @@ CLAIMS = (
     ),
     _claim(
         "T12i",
-        "Lemma 19",
         "Inside a shell the estimate errs by C L η²",
         "order 2",
         interior,
@@ -213,7 +208,6 @@ CLAIMS = (
     ),
     _claim(
         "T12s",
-        "Lemma 19, Theorem 6",
         "Shells integrate to the constant, the logarithm and the power",
         "to leading order",
         summed,
@@ -221,7 +215,6 @@ CLAIMS = (
     ),
     _claim(
         "E6f",
-        "(67), (68)",
         "F_k = c_k β_k ρ^(L−1) and H_k = O(ρ^(2(L−1))) in a network whose earlier modes are fitted",
         "within 1 %",
         forced,
@@ -229,7 +222,6 @@ CLAIMS = (
     ),
     _claim(
         "E6o",
-        "(65), (53)",
         "The stage ODE with forcing and self-drive integrates to I_L(θ)/Γ_k",
         "the same time",
         stage_ode,
@@ -238,7 +230,6 @@ CLAIMS = (
     ),
     _claim(
         "E6t",
-        "E.6, §5",
         "t_{k+1}/t_k = (β_k/β_{k+1})(ρ_k/ρ_{k+1})^(L−2): modes escape one after another",
         "3.3 and 12.5",
         together,
@@ -247,7 +238,6 @@ CLAIMS = (
     ),
     _claim(
         "R25d",
-        "Theorem 25",
         "Rates of truncations in the degree of the rows' distribution rise strictly, in a network",
         "strictly increasing",
         degrees,
@@ -256,7 +246,6 @@ CLAIMS = (
     ),
     _claim(
         "R25r",
-        "E.1",
         "Row moments beyond a cut leave residuals of the order of the mean drift itself",
         "order 0",
         closing,
@@ -265,7 +254,6 @@ CLAIMS = (
     ),
     _claim(
         "R25v",
-        "E.1",
         "The row-variance channel is silent under symmetric descent and opens under random starts",
         "none; some",
         silent,

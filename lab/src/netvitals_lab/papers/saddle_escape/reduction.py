@@ -151,7 +151,6 @@ CLAIMS = (
         "L scalars: the trajectories agree through escape (T4, E1)",
         expected=Expected(direction="largest deviation at most 2e-3"),
         judge=_judge,
-        section="Theorem 4, Fig. 1",
         plot=_plot,
     ),
 )

@@ -120,7 +120,6 @@ CLAIMS = (
         statement="The escape time tends to its leading-order quadrature (T8, E2)",
         expected=Expected(direction="ratio at ε = 0.01 within 2 %"),
         judge=_judge_ratio,
-        section="Theorem 5",
         uses=lambda c: c["panel"] == "depth",
         plot=_plot("depth"),
     ),
@@ -130,7 +129,6 @@ CLAIMS = (
         statement="Balanced chains escape as ε^−(L−2) for L ≥ 3 (T10, E2a)",
         expected=Expected(direction="slope of the five smallest ε within 0.05 of −(L−2)"),
         judge=_judge_slopes("depth"),
-        section="Theorem 18, Fig. 2a",
         uses=lambda c: c["panel"] == "depth",
     ),
     Claim(
@@ -139,7 +137,6 @@ CLAIMS = (
         statement="At six layers the exponent is −(r−2) (T11, E2b)",
         expected=Expected(direction="slope of the five smallest ε within 0.05 of −(r−2)"),
         judge=_judge_slopes("neck"),
-        section="Theorem 6, Fig. 2b",
         uses=lambda c: c["panel"] == "neck",
         plot=_plot("neck"),
     ),

@@ -161,6 +161,7 @@ def _raw(rows: Sequence[Row]) -> Plot:
 STUDIES = (
     Study(
         name="saddle-universality",
+        reduced="two descents of one seed each instead of five seeds of five activations",
         paper="saddle-escape",
         title="Do escape times collapse across activations? (E3)",
         scales=SCALES,
@@ -177,7 +178,6 @@ CLAIMS = (
         statement="K·t collapses across activations (T13, E3)",
         expected=Expected(direction="class B within 2 % at ε ≤ 0.03"),
         judge=_judge_collapse,
-        section="Corollary 7, Fig. 3",
         uses=lambda c: c["kind"] == "ode",
         plot=_plot,
     ),
@@ -187,7 +187,6 @@ CLAIMS = (
         statement="Class C deviates from the master curve at order ε, downwards",
         expected=Expected(direction="GELU −2.7 %, SiLU −1.4 % at ε = 0.01"),
         judge=_judge_class_c,
-        section="Fig. 3",
         plot=_raw,
         uses=lambda c: c["kind"] == "ode",
     ),
@@ -197,7 +196,6 @@ CLAIMS = (
         statement="Gradient descent on the full network escapes when the ODE says",
         expected=Expected(direction="within 5 %"),
         judge=_judge_descent,
-        section="Fig. 3",
         uses=lambda c: c["kind"] == "descent",
     ),
 )

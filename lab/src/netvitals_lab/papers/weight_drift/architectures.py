@@ -117,6 +117,7 @@ def mean(rows: Sequence[Row], key: str) -> float:
 STUDIES = (
     Study(
         name="weight-drift-architectures",
+        reduced="small networks, 120 steps",
         paper="weight-drift",
         title="E7, E15: drift of weights and of pre-activations in five architectures with ReLU, GELU and SiLU",
         scales={

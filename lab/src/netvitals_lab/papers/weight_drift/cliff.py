@@ -227,6 +227,7 @@ def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
 STUDIES = (
     Study(
         name="weight-drift-cliff",
+        reduced="an MLP and a plain convolutional network, short runs",
         paper="weight-drift",
         title="P7: sparsity against accuracy by mechanism, architecture and training budget; where accuracy falls",
         scales={

@@ -168,6 +168,7 @@ def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
 STUDIES = (
     Study(
         name="weight-drift-controls",
+        reduced="an MLP without biases on random data, 300 steps",
         paper="weight-drift",
         title="P5, P6: drift on random data, controls that must not drift, optimisers and learning rates",
         scales={

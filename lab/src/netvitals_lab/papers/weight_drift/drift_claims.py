@@ -8,7 +8,7 @@ from netvitals_lab import Claim, Expected
 from netvitals_lab.engine.claim import PAIRS
 from netvitals_lab.engine.judges import matches
 from netvitals_lab.papers.weight_drift import drift_judges
-from netvitals_lab.papers.weight_drift.drift_judges import HARDLY, NONE
+from netvitals_lab.papers.weight_drift.drift_judges import HARDLY
 
 CHOSEN = (
     "a bias-free MLP of four hidden layers on random data, 300 steps",
@@ -19,14 +19,12 @@ SIGNS, CONTROLS, ARCHITECTURES = "weight-drift-signs", "weight-drift-controls", 
 
 def _claims() -> Iterator[Claim]:
     persistence = matches(check="persistence")
-    random = matches(check="random data")
     yield Claim(
         id="weight-drift/C7",
         study=SIGNS,
         statement="The covariance of gradient and input hardly counts in early training",
         expected=Expected(direction=f"|cov| at most {HARDLY:g} of |prod|, with changing sign"),
         judge=drift_judges.covariance,
-        section="Remark A.2, Fig. 4",
         uses=persistence,
         effect="largest |cov| over |prod| of a hidden layer, at step 0 and after",
         choices=("0.06, the most of a reference run of ours, counts as hardly; the paper has no number",),
@@ -37,7 +35,6 @@ def _claims() -> Iterator[Claim]:
         statement="Weights after positive activations drift negative in early training",
         expected=Expected(direction="negative"),
         judge=drift_judges.early_drift,
-        section="abstract",
         uses=persistence,
         seeds=PAIRS,
         effect="hidden drift_z after 3, 6, 12, 24 and 60 steps and at the end",
@@ -50,7 +47,6 @@ def _claims() -> Iterator[Claim]:
         statement="Drift needs no structure in the data: it is there on random data",
         expected=Expected(direction="negative"),
         judge=drift_judges.intrinsic,
-        section="announcement",
         uses=lambda c: c["check"] == "source" or (c["check"] == "random data" and c["act"] == "relu"),
         seeds=PAIRS,
         effect="hidden drift_z on fresh random data",
@@ -62,7 +58,6 @@ def _claims() -> Iterator[Claim]:
         statement="Drift appears with ReLU, GELU and SiLU",
         expected=Expected(direction="negative"),
         judge=drift_judges.activations,
-        section="abstract",
         uses=matches(check="random data", act=("relu", "gelu", "silu")),
         seeds=PAIRS,
         effect="hidden drift_z on fresh random data, the weakest activation and optimiser",
@@ -74,7 +69,6 @@ def _claims() -> Iterator[Claim]:
         statement="Drift appears in MLP, ResNet, ViT, GPT and a speech denoiser",
         expected=Expected(direction="pre-activations sink"),
         judge=drift_judges.architectures,
-        section="abstract",
         seeds=PAIRS,
         effect="change of the mean input of activations, in its standard deviations",
         choices=(
@@ -90,7 +84,6 @@ def _claims() -> Iterator[Claim]:
         statement="Drift depends on the optimiser and grows with the learning rate",
         expected=Expected(direction="monotone"),
         judge=drift_judges.optimisers,
-        section="paragraph on optimisers",
         uses=matches(check="sweep"),
         seeds=PAIRS,
         effect="hidden drift_z by learning rate, mean over seeds",
@@ -98,39 +91,13 @@ def _claims() -> Iterator[Claim]:
         plot=drift_judges.sweep_plot,
     )
     yield Claim(
-        id="weight-drift/C13",
-        study=CONTROLS,
-        statement="Symmetric activations do not drift, nor does a layer with centred input",
-        expected=Expected(direction=f"at most {NONE:g} of the drift of ReLU"),
-        judge=drift_judges.symmetric,
-        section="beyond the paper",
-        uses=random,
-        seeds=PAIRS,
-        effect="|hidden drift_z| of a control over that of ReLU",
-        choices=CHOSEN,
-    )
-    yield Claim(
-        id="weight-drift/C14",
-        study=CONTROLS,
-        statement="Sign rule: alternating ReLU and −ReLU(−x) drift positive",
-        expected=Expected(direction="positive"),
-        judge=drift_judges.sign_rule,
-        section="beyond the paper",
-        uses=random,
-        seeds=PAIRS,
-        effect="hidden drift_z",
-        choices=CHOSEN,
-    )
-    yield Claim(
         id="weight-drift/C23",
         study=SIGNS,
         statement="The sign of the gradient persists over the first ten epochs",
         expected=Expected(direction="g_pos > 0"),
         judge=drift_judges.persistence,
-        section="a simulated rebuttal, no claim of the authors",
         uses=persistence,
         plot=drift_judges.flip_plot,
-        ours=True,
         seeds=PAIRS,
         effect="first step at which g_pos is not positive",
         choices=("digits, a ReLU MLP, two losses",),
@@ -141,7 +108,6 @@ def _claims() -> Iterator[Claim]:
         statement="BatchNorm removes the drift of the weights; its shift takes it",
         expected=Expected(direction="weights near 0, last β negative"),
         judge=drift_judges.batch_norm,
-        section="beyond the paper",
         uses=lambda c: c["check"] == "batch norm" or (c["check"] == "random data" and c["act"] == "relu"),
         seeds=PAIRS,
         effect="hidden drift_z with BatchNorm over without",
@@ -154,7 +120,6 @@ def _claims() -> Iterator[Claim]:
         "every hidden layer; tanh has none on average",
         expected=Expected(direction="positive"),
         judge=drift_judges.gradient_sign,
-        section="Theorem 1.2",
         uses=matches(check="init"),
     )
     yield Claim(
@@ -163,7 +128,6 @@ def _claims() -> Iterator[Claim]:
         statement="The first step of the mean weight is −η c_l E[a x] (D6)",
         expected=Expected(1.0, tolerance=0.1),
         judge=drift_judges.first_step,
-        section="beyond the paper",
         uses=matches(check="first step"),
     )
 

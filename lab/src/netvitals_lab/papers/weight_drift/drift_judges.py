@@ -20,7 +20,7 @@ from netvitals_lab import (
     stats,
     underspecified,
 )
-from netvitals_lab.engine.judges import at_most, column, difference, groups, means, sign_of, some
+from netvitals_lab.engine.judges import column, difference, groups, means, sign_of, some
 from netvitals_lab.engine.judges.comparing import Difference
 from netvitals_lab.engine.verdict import Fact
 from netvitals_lab.papers.weight_drift._networks import hidden_drift
@@ -175,36 +175,6 @@ def optimisers(rows: Sequence[Row]) -> Verdict:
     ordered = all(b < a < 0 for found in drifts.values() for a, b in pairwise(found))
     measured = "monotone" if ordered else "not monotone"
     return decide(ordered, measured, note="hidden drift_z by rising learning rate", facts=drifts)
-
-
-def symmetric(rows: Sequence[Row]) -> Verdict:
-    """tanh and identity everywhere, and the first layer (zero-mean input) of the ReLU network; as shares of the drift
-    that ReLU has under the same optimiser, since optimisers differ in how far they go."""
-    shares: dict[str, float] = {}
-    facts: dict[str, Fact] = {}
-    for kind in KINDS:
-        fresh = {"check": "random data", "loss": "ce", "optimizer": kind}
-        bare = hidden(rows, act="relu", **fresh)
-        drifts = {a: hidden(rows, act=a, **fresh) for a in ("tanh", "identity")}
-        drifts["first layer of the ReLU network"] = stats.mean(
-            column(rows, "drift_z", act="relu", place="first", **fresh)
-        )
-        shares |= {f"{name}, {kind}": abs(d.value / bare.value) for name, d in drifts.items()}
-        facts |= {f"{name}, {kind}": say(d) for name, d in drifts.items()} | {f"ReLU, {kind}": say(bare)}
-    return at_most(max(shares.values()), NONE, "largest |drift_z| over that of ReLU", facts=facts)
-
-
-def sign_rule(rows: Sequence[Row]) -> Verdict:
-    facts: dict[str, Fact] = {}
-    weakest, right = stats.Mean(math.inf, 0.0, 0), True
-    for kind in KINDS:
-        fresh = {"check": "random data", "loss": "ce", "optimizer": kind}
-        up, neg = (hidden(rows, act=a, **fresh) for a in ("alternating", "neg_relu"))
-        right &= up.z(0) > 3 and neg.z(0) < -3
-        weakest = min(weakest, up, key=lambda d: d.value)
-        facts[f"{kind}: in turn, −ReLU(−x) everywhere"] = [say(up), say(neg)]
-    note = "hidden drift_z of ReLU and −ReLU(−x) in turn, the weaker of two optimisers"
-    return decide(right, weakest.value, weakest.stderr, note=note, facts=facts, seeds=weakest.n)
 
 
 def batch_norm(rows: Sequence[Row]) -> Verdict:

@@ -269,6 +269,7 @@ def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
 STUDIES = (
     Study(
         name="weight-drift-gpt",
+        reduced="a GPT of width 64 and 200 steps on one book instead of 124 million parameters on FineWeb",
         paper="weight-drift",
         title="E12–E14, P8, P9: sparsity growth, spikes, squares and clips in a byte-level GPT",
         scales={

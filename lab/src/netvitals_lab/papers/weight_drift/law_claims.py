@@ -1,13 +1,13 @@
-"""Claims 1–6 and 24–26: what theory says at initialisation, judged on the rows of the theorem study."""
+"""Claims 1–6: what theory says at initialisation, judged on the rows of the theorem study."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
 from netvitals_lab import Claim, Config, Expected, Row, Verdict, decide
-from netvitals_lab.engine.judges import groups, some
-from netvitals_lab.papers.weight_drift.theorem_claims import CLAIMS as THEOREMS
+from netvitals_lab.engine.judges import groups, matches, some
 from netvitals_lab.papers.weight_drift.theorem_claims import STUDY, Z
+from netvitals_lab.papers.weight_drift.theorem_judges import theorem_1_1
 
 LAWS = ("gaussian", "uniform", "rademacher")
 
@@ -62,21 +62,6 @@ def _label_term(rows: Sequence[Row]) -> Verdict:
     )
 
 
-def _borrowed(number: int, name: str, statement: str, section: str) -> Claim:
-    """The same evidence under the number that the claim has in the paper's list."""
-    base = next(c for c in THEOREMS if c.id == f"weight-drift/{name}")
-    return Claim(
-        id=f"weight-drift/C{number}",
-        study=STUDY,
-        statement=statement,
-        expected=base.expected,
-        judge=base.judge,
-        section=section,
-        uses=base.uses,
-        plot=base.plot,
-    )
-
-
 def _claims() -> Iterator[Claim]:
     positive = Expected(direction="not negative")
     yield Claim(
@@ -85,7 +70,6 @@ def _claims() -> Iterator[Claim]:
         statement="Squared error: the expected gradient on a positive pre-activation is not negative at initialisation",
         expected=positive,
         judge=_not_negative("mse"),
-        section="Theorem 1.2",
         uses=_fixed,
     )
     yield Claim(
@@ -94,7 +78,6 @@ def _claims() -> Iterator[Claim]:
         statement="Cross-entropy: the same",
         expected=positive,
         judge=_not_negative("ce"),
-        section="cross-entropy case",
         uses=_fixed,
     )
     yield Claim(
@@ -103,14 +86,15 @@ def _claims() -> Iterator[Claim]:
         statement="It is strictly positive where p > 0",
         expected=Expected(direction="positive"),
         judge=_strict,
-        section="Theorem 1.2",
         uses=_fixed,
     )
-    yield _borrowed(
-        4,
-        "T1.1",
-        "Columns of the downstream map: mean zero, and E⟨v_i, v_j⟩ ≥ 0 for independent weights of mean zero",
-        "Theorem 1.1",
+    yield Claim(
+        id="weight-drift/C4",
+        study=STUDY,
+        statement="Columns of the downstream map: E⟨v_i, v_j⟩ ≥ 0 for independent weights of mean 0, finite variance",
+        expected=positive,
+        judge=theorem_1_1,
+        uses=matches(check="enumeration"),
     )
     yield Claim(
         id="weight-drift/C5",
@@ -118,7 +102,6 @@ def _claims() -> Iterator[Claim]:
         statement="It holds at any depth",
         expected=Expected(direction="positive at every depth"),
         judge=_every_depth,
-        section="extension to arbitrary depth",
         uses=lambda c: _fixed(c) and c["law"] == "gaussian",
     )
     yield Claim(
@@ -127,13 +110,8 @@ def _claims() -> Iterator[Claim]:
         statement="The term of the label vanishes in expectation",
         expected=Expected(direction=f"|z| < {Z}"),
         judge=_label_term,
-        section="Theorem 1.2, Eq. 6",
         uses=lambda c: _fixed(c) or c["check"] == "weight gradient",
     )
-    yield _borrowed(
-        24, "V7", "Σ p ∂ℓ/∂p = ⟨o, ∇ℓ⟩ per sample and layer at any time, which decides the sign", "beyond the paper"
-    )
-    yield _borrowed(25, "D9", "Cross-entropy with SGD conserves the mean of the readout", "beyond the paper")
 
 
 CLAIMS = tuple(_claims())

@@ -43,8 +43,6 @@ CLAIMS = (
         statement="Where the drift law speaks of a layer, it foretells whether its active inputs fall or rise",
         expected=Expected(direction="more often right than going on as before"),
         judge=foretells,
-        section="beyond the paper",
-        ours=True,
         seeds=PAIRS,
         effect="hit rate over the next five steps minus that of going on as before",
         choices=("digits and a small grammar, 85 steps", "SGD with momentum at 0.02 and Adam at 0.001"),

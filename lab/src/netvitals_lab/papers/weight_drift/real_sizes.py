@@ -194,7 +194,6 @@ def _claims() -> Iterator[Claim]:
             statement=f"Inputs of activations sink in {what}",
             expected=Expected(direction="pre-activations sink"),
             judge=drift_judges.architectures,
-            section="abstract",
             uses=matches(network=chosen),
             seeds=PAIRS,
             effect="change of the mean input of activations, in its standard deviations",

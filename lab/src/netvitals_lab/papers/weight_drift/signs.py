@@ -216,6 +216,7 @@ def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
 STUDIES = (
     Study(
         name="weight-drift-signs",
+        reduced="an MLP on digits",
         paper="weight-drift",
         title="P1, P2: sign of the gradient at initialisation and over ten epochs, covariance part, first step",
         scales={

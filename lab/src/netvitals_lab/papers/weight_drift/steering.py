@@ -234,6 +234,7 @@ def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
 STUDIES = (
     Study(
         name="weight-drift-steering",
+        reduced="an MLP on digits",
         paper="weight-drift",
         title="the drift dial, drift suppression, and ReLUfication on digits",
         scales={

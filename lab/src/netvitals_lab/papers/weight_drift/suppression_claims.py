@@ -58,9 +58,7 @@ CLAIMS = tuple(
         statement=f"{tool} removes the drift of hidden weights on real data, with Adam, at no cost",
         expected=Expected(direction="less than a quarter is left, the score does not surely fall"),
         judge=partial(worth, tool=tool),
-        section="beyond the paper",
         uses=_uses(tool),
-        ours=True,
         seeds=PAIRS,
         effect="hidden drift_z with the tool over without; score with minus without, paired by seed",
         choices=(

@@ -32,40 +32,16 @@ def gaussian_needed(rows: Sequence[Row]) -> Verdict:
     return decide(worst > Z, worst, note="largest departure from the Gaussian formula, in standard errors")
 
 
-def gain(rows: Sequence[Row]) -> Verdict:
-    """Σ a_i E[g_i] / ‖a‖² = c_l, pooled over the twelve cases with weights 1/se²."""
-    rows = some(rows, quantity="push", loss="mse")
-    power = rows[0]["expected"] / 0.625
-    weights = [1 / r["stderr"] ** 2 for r in rows]
-    value = sum(w * r["mean"] for w, r in zip(weights, rows)) / sum(weights) / power
-    error = sum(weights) ** -0.5 / power
-    return decide(abs(value - 0.625) < Z * error, value, error)
-
-
-def reference(
-    quantity: str, key: str, known: dict[Any, float], column: str, tolerance: float
-) -> Callable[[Sequence[Row]], Verdict]:
-    def judge(rows: Sequence[Row]) -> Verdict:
-        values = {r[key]: r[column] for r in some(rows, quantity=quantity)}
-        worst = max(abs(values[k] - v) for k, v in known.items())
-        return at_most(worst, tolerance, "largest gap to the reference values")
-
-    return judge
-
-
-def weights_verdict(loss: str) -> Callable[[Sequence[Row]], Verdict]:
-    def judge(rows: Sequence[Row]) -> Verdict:
-        (row,) = some(rows, quantity="weight gradient", loss=loss)
-        ok = abs(departure(row)) < Z and row["correlation"] > 0.999
-        return decide(
-            ok,
-            row["mean"] / row["expected"],
-            row["stderr"] / row["expected"],
-            note=f"layer mean over closed form; entries correlate {row['correlation']:.4f}; one "
-            f"initialisation alone has signal to noise {row['signal to noise']:.1f}",
-        )
-
-    return judge
+def weights_verdict(rows: Sequence[Row]) -> Verdict:
+    (row,) = some(rows, quantity="weight gradient")
+    ok = abs(departure(row)) < Z and row["correlation"] > 0.999
+    return decide(
+        ok,
+        row["mean"] / row["expected"],
+        row["stderr"] / row["expected"],
+        note=f"layer mean over closed form; entries correlate {row['correlation']:.4f}; one "
+        f"initialisation alone has signal to noise {row['signal to noise']:.1f}",
+    )
 
 
 def euler(rows: Sequence[Row]) -> Verdict:
@@ -83,16 +59,6 @@ def euler(rows: Sequence[Row]) -> Verdict:
     )
 
 
-def euler_single(rows: Sequence[Row]) -> Verdict:
-    worst = max(some(rows, quantity="euler", dtype="float32"), key=lambda r: r["defect"])
-    return decide(
-        worst["defect"] <= 2e-8,
-        worst["defect"],
-        note=f"at step {worst['step']}; rounding, "
-        f"{worst['relative']:.1g} of the largest |⟨o, ∇ℓ⟩| in a batch of {worst['samples']}",
-    )
-
-
 def theorem_1_1(rows: Sequence[Row]) -> Verdict:
     skewed = some(rows, law="skewed", activation=[1, 1])[0]
     symmetric = [r for r in rows if r["law"] != "skewed" and r["ties"] == 0]
@@ -105,14 +71,6 @@ def theorem_1_1(rows: Sequence[Row]) -> Verdict:
         note="zero mean is not enough: w = 3 or −1 with chances ¼ and ¾ gives "
         f"E[1(z>0) w₁w₂] = {skewed['exact']} < 0 ({skewed['given alive']} given survival); for weights "
         "symmetric about zero it is exactly 0, as counting confirms",
-    )
-
-
-def counted(rows: Sequence[Row]) -> Verdict:
-    row = some(rows, law="skewed", activation=[1, 1])[0]
-    got = (row["exact"], row["given alive"], row["push"])
-    return decide(
-        got == ("-9/16", "-9/7", "15/8"), ", ".join(got), note="E[1(z>0) w₁w₂], the same given survival, E[w₁ relu(z)]"
     )
 
 
