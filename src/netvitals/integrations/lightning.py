@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from torch import nn
-
 from netvitals._extras import missing
-from netvitals.integrations.callback import begin
+from netvitals.integrations.callback import begin, network
 from netvitals.watching import Watch
 
 try:
@@ -66,12 +64,3 @@ class VitalsCallback(Callback):
     def _close(self, status: str) -> None:
         if self.vitals is not None:
             self.vitals.close(status)
-
-
-def network(module: nn.Module, name: str | None = None) -> nn.Module:
-    """What is watched of a LightningModule: the part that is named, its only network, or all of it."""
-    if name is not None:
-        return module.get_submodule(name)
-    inside = [m for m in module.children() if any(True for _ in m.parameters())]
-    own = any(True for _ in module.parameters(recurse=False))
-    return inside[0] if len(inside) == 1 and not own else module

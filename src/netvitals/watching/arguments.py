@@ -24,14 +24,14 @@ class Together(nn.ModuleDict):
     """
 
 
-def together(model: Any) -> Any:
+def together(model: Any, who: str = "watch") -> Any:
     """One model for several, named by their place in a list or as a dict names them; one model as it is."""
     if isinstance(model, nn.Module) or not isinstance(model, list | tuple | Mapping):
         return model
     parts = dict(model) if isinstance(model, Mapping) else {str(i): m for i, m in enumerate(model)}
     wrong = [type(m).__name__ for m in parts.values() if not isinstance(m, nn.Module)]
     if wrong or not parts:
-        raise TypeError(f"watch needs torch.nn.Modules, got {f'a {wrong[0]} among them' if wrong else 'none'}")
+        raise TypeError(f"{who} needs torch.nn.Modules, got {f'a {wrong[0]} among them' if wrong else 'none'}")
     return Together({name: unwrapped(m) for name, m in parts.items()})
 
 
