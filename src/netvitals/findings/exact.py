@@ -522,12 +522,13 @@ TOGETHER = frozenset(
 )
 
 
-def failures(facts: Facts, harm: bool) -> dict[str, Facts]:
+def failures(facts: Facts, harm: bool, broke: Facts | None = None) -> dict[str, Facts]:
     """Checks that failed: those of single steps, and those that follow from labels, targets and the loss together.
 
     Args:
         facts: what :class:`netvitals.checks.LoopChecks` has collected.
         harm: whether training suffers; some facts are a mistake only then.
+        broke: the step on which a loss that had not grown became NaN.
     """
     failed = dict(facts.get("failed", {}))
     labels, targets = facts.get("labels") or {}, facts.get("targets") or {}
@@ -547,7 +548,7 @@ def failures(facts: Facts, harm: bool) -> dict[str, Facts]:
             failed.setdefault("precision", {"step": 0, "parameters": facts["half"]})
         if facts.get("dropout", 0.0) >= 0.75:
             failed.setdefault("strong dropout", {"step": 0, "dropout": facts["dropout"]})
-    if facts.get("poles") and (broke := _broke(context.table)) is not None:
+    if facts.get("poles") and broke is not None:
         failed.setdefault("infinite gradient", {**broke, "poles": facts["poles"]})
     if facts.get("single"):
         failed.setdefault("batch norm on few examples", {"step": 0})
@@ -620,7 +621,7 @@ def _found(context: Context, name: str) -> Iterator[Finding]:
     facts = context.table.meta.get("checks") or {}
     evidence = facts.get("failed", {}).get(name)
     if evidence is None and name in TOGETHER:
-        evidence = failures(facts, progress(context.table).harm).get(name)
+        evidence = failures(facts, progress(context.table).harm, _broke(context.table)).get(name)
     if evidence is not None:
         yield told(name, evidence, lambda: progress(context.table).harm)
 

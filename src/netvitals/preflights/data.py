@@ -1,4 +1,4 @@
-"""Checks of the batches: values, scale, repetition, balance, overlap with a second loader, workers."""
+"""Checks of the batches: values, scale, balance, overlap with a second loader, workers."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
 LARGE = 30.0  # root mean square of a feature; standardised ones have 1
 UNEQUAL = 1000.0  # between the standard deviations of features that vary
-REPEATED = 0.5  # share of examples that occur before in the same batches
-RARE = 0.03  # share of the positive labels of a binary loss
+RARE = 0.05  # share of the positive labels of a binary loss
 OVERLAP = 0.01  # share of the second loader's examples that the first one has as well
 
 
@@ -83,25 +82,6 @@ def unnormalised_input(bench: Bench) -> None:
         healthy=f"root mean square < {LARGE:g}, factor < {UNEQUAL:g}",
         why="Gradients are as large as the inputs: one rate cannot suit features of different size.",
         fix="x = (x - x_train.mean(0)) / x_train.std(0), with the statistics of the training data.",
-    )
-
-
-def same_batch(bench: Bench) -> None:
-    """Examples that occur again within a batch; between batches where the loader says that there are others."""
-    rows = [_rows([*inputs, *targets]) for inputs, targets in (parts_of(bench.setup, b) for b in bench.batches)]
-    if max(map(len, rows)) < 8 or _few_values(rows[0]):
-        return bench.skip("not applicable", "examples of so few numbers repeat by themselves")
-    repeated = 1 - sum(len(set(batch)) for batch in rows) / sum(map(len, rows))
-    dataset = getattr(bench.loader, "dataset", None)
-    if hasattr(dataset, "__len__") and len(dataset) >= sum(map(len, rows)):
-        every = [row for batch in rows for row in batch]
-        repeated = 1 - len(set(every)) / len(every)
-    bench.answer(
-        repeated > REPEATED,
-        f"{repeated:.0%} of {sum(map(len, rows))} examples are there twice",
-        healthy=f"≤ {REPEATED:.0%}",
-        why="An epoch then holds few examples, many times.",
-        fix="Compare dataset[0] with dataset[1], then look at the sampler: DataLoader(dataset, shuffle=True).",
     )
 
 

@@ -59,10 +59,12 @@ def loss_at_initialisation(bench: Bench) -> None:
     cost, best = guess(loss) if loss is not None else (math.nan, math.nan)
     if loss is None or not math.isfinite(cost) or cost <= 0:
         return bench.skip("not applicable", "it needs a cross-entropy or a regression loss, and nothing added to it")
+    if not all(p.requires_grad for p in bench.setup.root.parameters() if p.ndim >= 2):
+        return bench.skip("not applicable", "part of the model is frozen, so it has been trained before")
     first = bench.loop.losses[0]
     words = f"{first:.4g}; guessing costs {cost:.4g}, the best constant {best:.4g}"
     classified = loss.kind in ("nll", "bce", "bce_logits")
-    limit = max(HIGH * cost, cost + 1) if classified else max(HIGH * cost, TARGETS * best if best > 0 else HIGH * cost)
+    limit = max(HIGH * cost, cost + 2) if classified else max(HIGH * cost, TARGETS * best if best > 0 else HIGH * cost)
     over = first > limit
     far = not classified and 0 < best < cost / TARGETS and first > best * TARGETS
     bench.answer(

@@ -29,11 +29,11 @@ OF_THE_LOOP = frozenset({
     "teacher in train mode",
 })  # fmt: skip
 OF_THE_OPTIMIZER = frozenset({"not in the optimizer", "stale parameters", "update lost"})
+OF_ONE_LOSS = frozenset({"constant labels", "sorted labels", "regression on classes"})
 OWN: dict[str, tuple[str, Callable[[Bench], None]]] = {
     "ranks": ("Do ranks agree on the parameters, and read different examples?", training.ranks),
     "input not finite": ("Are all inputs finite?", data.input_not_finite),
     "unnormalised input": ("Are inputs of a size that layers expect?", data.unnormalised_input),
-    "same batch": ("Do batches hold different examples?", data.same_batch),
     "overlap": ("Are the examples of the second loader new?", data.overlap),
     "workers repeat": ("Do workers draw different augmentations?", data.workers_repeat),
     "custom gradient": ("Is the backward of each custom function its derivative?", first_step.custom_gradient),
@@ -220,6 +220,8 @@ def _from_loop(bench: Bench, suffers: bool) -> list[PreflightCheck]:
         status, why, measured, fix = check.status, check.why, "", ""
         if not bench.setup.given and check.name in OF_THE_OPTIMIZER:
             status, why = "not applicable", "no optimizer was given"
+        elif len(bench.setup.losses) > 1 and check.name in OF_ONE_LOSS:
+            status, why = "not applicable", "several losses have labels of their own"
         elif status == "failed":
             finding = told(check.name, check.evidence, lambda: suffers)
             measured, why, fix = finding.what, finding.why, finding.advice

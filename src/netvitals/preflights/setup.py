@@ -55,7 +55,7 @@ class Setup:
         """Models, losses and optimizers copied together, so that they refer to each other as before."""
         memo: dict[int, Any] = {}
         try:
-            models, optimizers = copy.deepcopy((self.models, self.optimizers), memo)
+            models, optimizers = copies_of(self.models, self.optimizers, memo)
             losses = tuple(_copied(loss, memo) for loss in self.losses)
         except Exception as error:
             raise ValueError(
@@ -86,7 +86,7 @@ class Setup:
             steppers = self.steppers(which)
             one = needs_closure(steppers)
             if one is not None:
-                total += float(self._closed(one, batch, which))
+                total += float(self._closed(one, batch, which).detach())
                 continue
             for optimizer in steppers:
                 optimizer.zero_grad()
@@ -108,6 +108,16 @@ class Setup:
             return loss
 
         return optimizer.step(closure)  # type: ignore[arg-type]
+
+
+def copies_of(models: Any, optimizers: Any, memo: dict[int, Any]) -> tuple[Any, Any]:
+    """Deep copies of models and optimizers; an optimizer's own copy leaves its further attributes out."""
+    made = copy.deepcopy((models, optimizers), memo)
+    for old, new in zip(optimizers, made[1]):
+        for name, value in vars(old).items():
+            if name not in vars(new):
+                setattr(new, name, copy.deepcopy(value, memo))
+    return made
 
 
 def needs_closure(optimizers: Sequence[Optimizer]) -> Optimizer | None:

@@ -26,6 +26,7 @@ RANGE_STEPS = 20
 LOW = 0.02  # of the largest fall of the loss: rates below it hardly learn
 TOO_LOW = 30.0  # times below the best rate
 FALL = 0.3  # of the loss without training that the best rate must save before a lower one is called too low
+APART, BEHIND = 5.0, 0.1  # a rate is too high where one so many times lower saves ten times as much
 DIVERGED = 1.5  # times the loss without training
 
 
@@ -200,13 +201,17 @@ def rate_too_high(bench: Bench) -> None:
     loss, finite = found.losses[at], [v for v in found.losses if math.isfinite(v)]
     best = min(finite, default=found.start)
     gains = best < found.start - 0.05 * abs(found.start)
-    failed = gains and not loss <= found.start + (DIVERGED - 1) * abs(found.start)
+    rises = gains and not loss <= found.start + (DIVERGED - 1) * abs(found.start)
+    lower = [v for r, v in zip(found.rates, found.losses) if r < found.yours / APART and math.isfinite(v)]
+    saved = found.start - min(lower, default=found.start)
+    behind = saved > FALL * abs(found.start) and not found.start - loss > BEHIND * saved
+    failed = rises or behind
     edge = f"copies diverge from {found.high:.2g} on" if found.high is not None else "no copy diverges"
     rate = found.rates[found.losses.index(best)] if finite else found.yours
     bench.answer(
         failed,
         f"at {found.yours:.3g} the loss goes from {found.start:.3g} to {loss:.3g} in {found.steps} steps; {edge}",
-        healthy="a loss that does not rise",
+        healthy="a loss that falls, and about as far as at lower rates",
         why="Each step overshoots.",
         fix=f"Set lr={rate:.1g} (now {found.yours:.3g}).",
         cost=f"{found.steps * (len(found.rates) + 1)} steps",
