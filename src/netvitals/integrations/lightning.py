@@ -10,6 +10,7 @@ from typing import Any
 
 from netvitals._extras import missing
 from netvitals.integrations.callback import begin, network
+from netvitals.preflights import Preflight, preflight
 from netvitals.watching import Watch
 
 try:
@@ -64,3 +65,26 @@ class VitalsCallback(Callback):
     def _close(self, status: str) -> None:
         if self.vitals is not None:
             self.vitals.close(status)
+
+
+class PreflightCallback(Callback):
+    """Checks a LightningModule before its first step (:func:`netvitals.preflight`); a failed check ends the fit.
+
+    Args:
+        stop: raise ``PreflightFailed`` where a check failed; False leaves it to you to read ``result``.
+        options: passed to :func:`netvitals.preflight` (``batches``, ``seconds``, ``validation``).
+
+    >>> PreflightCallback(stop=False).result is None  # give it to Trainer(callbacks=[...])
+    True
+    """
+
+    def __init__(self, stop: bool = True, **options: Any) -> None:
+        self.stop, self.options = stop, options
+        self.result: Preflight | None = None
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.global_step:
+            return  # it goes on from a checkpoint
+        self.result = preflight(pl_module, None, trainer.train_dataloader, list(trainer.optimizers), **self.options)
+        if self.stop:
+            self.result.raise_for_failures()

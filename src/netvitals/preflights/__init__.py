@@ -2,5 +2,6 @@
 
 from netvitals.preflights.result import Preflight, PreflightCheck, PreflightFailed, RateRange
 from netvitals.preflights.run import preflight
+from netvitals.preflights.testing import assert_preflight
 
-__all__ = ["Preflight", "PreflightCheck", "PreflightFailed", "RateRange", "preflight"]
+__all__ = ["Preflight", "PreflightCheck", "PreflightFailed", "RateRange", "assert_preflight", "preflight"]

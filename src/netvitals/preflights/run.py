@@ -29,6 +29,15 @@ OF_THE_LOOP = frozenset({
     "teacher in train mode",
 })  # fmt: skip
 OF_THE_OPTIMIZER = frozenset({"not in the optimizer", "stale parameters", "update lost"})
+# reports of what a check decides, where it is no bug of the benchmark
+REPORTS = {
+    "ranks": "https://github.com/openspeech-team/openspeech/issues/149",
+    "input not finite": "https://github.com/fxia22/pointnet.pytorch/issues/58",
+    "overlap": "https://github.com/zalandoresearch/fashion-mnist/issues/44",
+    "workers repeat": "https://github.com/Project-MONAI/MONAI/issues/1068",
+    "custom gradient": "https://github.com/pytorch/pytorch/issues/4355",
+    "train and eval": "https://github.com/Cadene/pretrained-models.pytorch/issues/5",
+}
 OF_ONE_LOSS = frozenset({"constant labels", "sorted labels", "regression on classes"})
 OWN: dict[str, tuple[str, Callable[[Bench], None]]] = {
     "ranks": ("Do ranks agree on the parameters, and read different examples?", training.ranks),

@@ -54,6 +54,9 @@ class Setup:
     def copy(self) -> Setup:
         """Models, losses and optimizers copied together, so that they refer to each other as before."""
         memo: dict[int, Any] = {}
+        trainer = getattr(self.models, "_trainer", None)
+        if is_lightning(self.root) and trainer is not None:
+            memo[id(trainer)] = trainer  # it holds the loader and much else
         try:
             models, optimizers = copies_of(self.models, self.optimizers, memo)
             losses = tuple(_copied(loss, memo) for loss in self.losses)

@@ -253,7 +253,7 @@ def train_and_eval(bench: Bench) -> None:
     if not norms or len(setup.losses) > 1:
         return bench.skip("not applicable", "it needs a batch norm with running statistics")
     momentum = min(m.momentum if m.momentum is not None else 0.1 for m in norms)
-    passes = math.ceil(math.log(0.02) / math.log1p(-momentum)) if 0 < momentum < 1 else 1
+    passes = math.ceil(math.log(0.02) / math.log1p(-momentum)) if 0 < momentum < 1 else 50
     if bench.affordable(passes) < passes:
         return bench.skip("not enough data", f"momentum={momentum:g} needs {passes} passes")
     without_dropout(setup.root)
