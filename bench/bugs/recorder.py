@@ -352,6 +352,15 @@ class Targets(list):  # type: ignore[type-arg]
     """What a loss compares an output with."""
 
 
+def plain_pair(found: Given) -> tuple[Any, Any, Any]:
+    """Inputs and targets of the first batch and the loss function of both; one target as a tensor."""
+    x, (*values, opaque, keys) = found.batches[0]
+    if len(values) != 1:
+        return x, found.batches[0][1], found.loss_fn
+    program = opaque.program
+    return x, values[0], lambda output, y: program.run(nn.Module(), [], {keys[0]: y}, known=output)
+
+
 def _rest(output: Any, target: Any) -> Tensor:
     *values, opaque, keys = target
     program = opaque.program

@@ -28,7 +28,8 @@ def test_a_plain_module_and_a_loader():
     model = net()
     loader = DataLoader(TensorDataset(*classes()), batch_size=32, shuffle=True)
     report = nv.preflight(model, "ce", loader, torch.optim.Adam(model.parameters(), lr=3e-3))
-    healthy(report, "one step", "memorises one batch", "learning rate too high", "update lost", "loss at initialisation")
+    healthy(report, "one step", "memorises one batch", "learning rate too high", "update lost")
+    healthy(report, "loss at initialisation")
     assert report.rates.yours == 3e-3 and report.rates.high is not None and report.note == ""
 
 
@@ -89,7 +90,7 @@ def test_no_optimizer_says_what_cannot_be_asked():
     torch.manual_seed(0)
     report = nv.preflight(net(), "ce", [classes(64)])
     healthy(report, "memorises one batch")
-    for name in ("not in the optimizer", "learning rate too high", "learning rate too low", "update size", "update lost"):
+    for name in ("not in the optimizer", "learning rate too high", "update size", "update lost"):
         assert report[name].status == "not applicable" and "no optimizer" in report[name].why
 
 
@@ -97,9 +98,9 @@ def test_an_empty_loader_and_wrong_arguments_get_sentences():
     model = net()
     with pytest.raises(ValueError, match="no batch"):
         nv.preflight(model, "ce", [])
-    with pytest.raises(TypeError, match=r"needs a torch.nn.Module.* the order is"):
+    with pytest.raises(TypeError, match=r"needs a torch\.nn\.Module.* the order is"):
         nv.preflight("ce", model, [classes()])
-    with pytest.raises(TypeError, match="optimizer must be a torch.optim.Optimizer"):
+    with pytest.raises(TypeError, match=r"optimizer must be a torch\.optim\.Optimizer"):
         nv.preflight(model, "ce", [classes()], 0.1)
     with pytest.raises(ValueError, match="must be positive"):
         nv.preflight(model, "ce", [classes()], batches=0)
@@ -127,8 +128,9 @@ def hugging_face(kind):
         return transformers.GPT2LMHeadModel(config), {"input_ids": ids, "labels": ids.clone()}
     if kind == "bert":
         config = transformers.BertConfig(
-            vocab_size=64, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, num_labels=3
-        )
+            vocab_size=64, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
+            num_labels=3,
+        )  # fmt: skip
         batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids[:, 1] % 3}
         return transformers.BertForSequenceClassification(config), batch
     if kind == "vit":

@@ -97,7 +97,7 @@ class VitalsCallback(TrainerCallback):
 
 
 class PreflightCallback(TrainerCallback):
-    """Checks the model of a Trainer before its first step (:func:`netvitals.preflight`); a failed check ends the training.
+    """Checks a Trainer's model before its first step (:func:`netvitals.preflight`); a failed check ends the training.
 
     Args:
         stop: raise ``PreflightFailed`` where a check failed; False leaves it to you to read ``result``.

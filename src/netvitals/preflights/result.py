@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from netvitals._help import hint
 from netvitals.capture import Result
 from netvitals.checks import ANSWERS, Answer, Check
 
@@ -112,7 +113,7 @@ class Preflight(Result):
     def raise_for_failures(self) -> Preflight:
         """Raise ``PreflightFailed`` if a check failed; else return the result itself."""
         if self.failed:
-            raise PreflightFailed(self)
+            raise PreflightFailed(self, hint("preflight-failed"))
         return self
 
     def to_html(self, path: str | os.PathLike[str]) -> os.PathLike[str]:
@@ -164,7 +165,7 @@ class Preflight(Result):
         ]
         for check in self.failed:
             lines.append(f"FAILED  {check.name}: {check.measured}")
-            if check.healthy:
+            if check.healthy and not check.healthy.startswith("exact"):
                 lines.append(f"        healthy: {check.healthy}")
             if check.why:
                 lines.append(f"        why: {check.why}")
@@ -183,6 +184,6 @@ class Preflight(Result):
 class PreflightFailed(AssertionError):
     """A check before training failed; ``result`` has all of them."""
 
-    def __init__(self, result: Preflight) -> None:
-        super().__init__(f"{len(result.failed)} of {len(result.checks)} checks failed\n{result}")
+    def __init__(self, result: Preflight, hint: str) -> None:
+        super().__init__(f"{len(result.failed)} of {len(result.checks)} checks failed {hint}\n{result}")
         self.result = result

@@ -55,8 +55,6 @@ class Setup:
         """Models, losses and optimizers copied together, so that they refer to each other as before."""
         memo: dict[int, Any] = {}
         trainer = getattr(self.models, "_trainer", None)
-        if is_lightning(self.root) and trainer is not None:
-            memo[id(trainer)] = trainer  # it holds the loader and much else
         try:
             models, optimizers = copies_of(self.models, self.optimizers, memo)
             losses = tuple(_copied(loss, memo) for loss in self.losses)
@@ -66,6 +64,8 @@ class Setup:
                 f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}. Give a model that "
                 "copy.deepcopy takes: one whose attributes are no tensors with a graph, locks or open files"
             ) from error
+        if trainer is not None and is_lightning(models):
+            vars(models)["_trainer"] = trainer  # a LightningModule is copied without it
         root = together(models)
         if not any(m.training for m in root.modules()):
             root.train()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from netvitals._help import hint
 from netvitals.preflights.result import Preflight, PreflightFailed
 from netvitals.preflights.run import preflight
 
@@ -35,7 +36,8 @@ def assert_preflight(
     allowed = set(but)
     unknown = allowed - {check.name for check in found}
     if unknown:
-        raise ValueError(f"there is no check {', '.join(sorted(unknown))}; there are {', '.join(c.name for c in found)}")
+        names = ", ".join(check.name for check in found)
+        raise ValueError(f"there is no check {', '.join(sorted(unknown))}; there are {names}")
     if any(check.name not in allowed for check in found.failed):
-        raise PreflightFailed(found)
+        raise PreflightFailed(found, hint("preflight-failed"))
     return found

@@ -27,6 +27,7 @@ LOW = 0.02  # of the largest fall of the loss: rates below it hardly learn
 TOO_LOW = 30.0  # times below the best rate
 FALL = 0.3  # of the loss without training that the best rate must save before a lower one is called too low
 APART, BEHIND = 5.0, 0.1  # a rate is too high where one so many times lower saves ten times as much
+LEAST = 0.01  # of the loss without training; where no rate saves as much, rates cannot be told apart
 DIVERGED = 1.5  # times the loss without training
 
 
@@ -80,15 +81,11 @@ def _few(bench: Bench) -> tuple[Any, int]:
     for i in range(have):
         key = tuple(x[i].reshape(-1).tolist().__repr__() for x in inputs if x.ndim)
         rows.setdefault(key, i)
-    chosen: list[int] = []
-    labels: set[str] = set()
-    for i in rows.values():  # different targets first
-        label = repr([t[i].tolist() for t in targets])
-        if label not in labels:
-            labels.add(label)
-            chosen.append(i)
-    count = min(EXAMPLES, trained // (20 * asked))
-    chosen = chosen[:count]
+    by_label: dict[str, list[int]] = {}
+    for i in rows.values():
+        by_label.setdefault(repr([t[i].tolist() for t in targets]), []).append(i)
+    in_turn = sorted(((place, i) for same in by_label.values() for place, i in enumerate(same)))
+    chosen = [i for _, i in in_turn][: min(EXAMPLES, trained // (20 * asked))]
     if len(chosen) < 2:
         return None, 0
     at = torch.tensor(chosen)
@@ -226,6 +223,8 @@ def rate_too_low(bench: Bench) -> None:
     gains = [found.start - loss if math.isfinite(loss) else -math.inf for loss in found.losses]
     at = min(range(len(gains)), key=lambda i: abs(math.log(found.rates[i] / found.yours)))
     best = gains.index(max(gains))
+    if gains[best] < LEAST * abs(found.start):
+        return bench.skip("not enough data", f"no rate lowers the loss within {found.steps} steps")
     better = found.rates[best] / found.yours
     failed = gains[at] < LOW * gains[best] and better > TOO_LOW and gains[best] > FALL * abs(found.start)
     bench.answer(
