@@ -182,7 +182,16 @@ class Preflight(Result):
 
 
 class PreflightFailed(AssertionError):
-    """A check before training failed; ``result`` has all of them."""
+    """A check before training failed; ``result`` has all of them.
+
+    Args:
+        result: the checks.
+        hint: where to read more.
+
+    >>> failed = PreflightFailed(Preflight(model="Net", checks=(), batches=1), "")
+    >>> failed.result.model
+    'Net'
+    """
 
     def __init__(self, result: Preflight, hint: str) -> None:
         super().__init__(f"{len(result.failed)} of {len(result.checks)} checks failed {hint}\n{result}")
