@@ -10,8 +10,8 @@ import pytest
 import netvitals
 
 PUBLIC = """
-Checkup Finding Findings Forecast Lookahead Metric Run Vital Watch __version__ activations anatomy checkup curvature
-drift gates integrations layers open_run optim report saddle singular vitals watch
+Checkup Finding Findings Forecast Lookahead Metric Preflight Run Vital Watch __version__ activations anatomy checkup
+curvature drift gates integrations layers open_run optim preflight report saddle singular vitals watch
 """
 
 

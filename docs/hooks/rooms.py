@@ -32,6 +32,7 @@ ROOMS = {
     "runs": "Runs",
     "checks": "Checks",
     "findings": "Findings",
+    "preflights": "Preflight",
     "report": "Report",
     "integrations": "Integrations",
 }

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from netvitals.findings import open_run as open_run
     from netvitals.forecasts import Forecast as Forecast
     from netvitals.forecasts import Lookahead as Lookahead
+    from netvitals.preflights import Preflight as Preflight
+    from netvitals.preflights import preflight as preflight
     from netvitals.runs import Run as Run
     from netvitals.watching import Watch as Watch
     from netvitals.watching import watch as watch
@@ -57,6 +59,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "checkups": ("Checkup", "checkup"),
     "findings": ("Finding", "Findings", "open_run"),
     "forecasts": ("Forecast", "Lookahead"),
+    "preflights": ("Preflight", "preflight"),
     "runs": ("Run",),
     "watching": ("Watch", "watch"),
 }

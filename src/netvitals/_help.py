@@ -56,6 +56,12 @@ TROUBLES: dict[str, Trouble] = {
         "Make the optimizer from `model.parameters()` of the very model that is watched, after `to(device)` and "
         "wrapping.",
     ),
+    "preflight-failed": Trouble(
+        "A check before training failed",
+        "`nv.preflight` trained copies of the model for a few steps and found something that will spoil the training.",
+        "Print the result (`watch.preflight`): each failed check has what was measured and a line of code for the fix. "
+        "Leave `preflight=` out to train all the same.",
+    ),
     "forecasting-failed": Trouble(
         "Forecasting stopped",
         "A forecaster raised; forecasts are off for the rest of the run, everything else goes on.",

@@ -165,7 +165,7 @@ def test_checkup_says_what_it_could_not_see(call, factory):
         (("checkup", "not_there:make"), "there is no module 'not_there'"),
         (("checkup", "mine.nets:absent"), "mine.nets has no function 'absent'; it has make, two, broken"),
         (("checkup", "mine.nets:number"), "has no function 'number'"),
-        (("checkup", "mine.nets:two"), "must return three things.* it returned 2 values"),
+        (("checkup", "mine.nets:two"), "must return 3 things.* it returned 2 values"),
         (("checkup", "mine.nets:broken"), "raised RuntimeError: no weights here"),
         (("checkup", "mine.nets:unfit"), "batch of mine.nets:unfit do not work together: mat1 and mat2 shapes"),
         (("checkup", "mine.nets:labels"), "batch of mine.nets:labels do not work together: Target 4. is out of bounds"),

@@ -68,7 +68,7 @@ class Task:
                 f"a tensor of shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
             )
             raise TypeError(f"the loss function must return one number as a tensor, got {what} {hint('no-loss')}")
-        return found.reshape(())
+        return found.reshape(()) if found.ndim else found  # no operation of ours in its graph
 
     @property
     def inputs(self) -> Any:

@@ -10,5 +10,9 @@ from netvitals.checks.check import THINGS as THINGS
 from netvitals.checks.check import Answer as Answer
 from netvitals.checks.check import Record as Record
 from netvitals.checks.loop import LoopChecks as LoopChecks
+from netvitals.checks.loop import answers as answers
+from netvitals.checks.loss_graph import LossNode as LossNode
+from netvitals.checks.loss_graph import is_mean as is_mean
+from netvitals.checks.loss_graph import losses_of as losses_of
 
 __all__ = ["CHECKS", "Check"]

@@ -82,8 +82,8 @@ def examined(target: str, *, curvature: bool, singular: bool, lr: float | None =
             ) from error
 
 
-def made(target: str) -> tuple[Any, Any, Any]:
-    """Model, loss function and batch from the factory that ``target`` names, found from the working directory too."""
+def made(target: str, parts: tuple[str, ...] = ("model", "loss_fn", "batch = (x, y)")) -> tuple[Any, ...]:
+    """What the factory makes that ``target`` names, found from the working directory too."""
     module_name, _, name = target.partition(":")
     if not module_name or not name:
         raise ValueError(f"expected PKG.MODULE:FACTORY, as in mypackage.models:make, got {target!r}")
@@ -114,13 +114,13 @@ def made(target: str) -> tuple[Any, Any, Any]:
         result = factory()
     except Exception as error:
         raise ValueError(f"{target} raised {type(error).__name__}: {error} {hint('factory-failed')}") from error
-    if not isinstance(result, tuple | list) or len(result) != 3:
+    if not isinstance(result, tuple | list) or len(result) != len(parts):
         given = f"{len(result)} values" if isinstance(result, tuple | list) else f"a {type(result).__name__}"
         raise ValueError(
-            f"{target} must return three things, model, loss_fn and batch = (x, y); it returned {given} "
+            f"{target} must return {len(parts)} things, {', '.join(parts[:-1])} and {parts[-1]}; it returned {given} "
             f"{hint('factory-failed')}"
         )
-    return result[0], result[1], result[2]
+    return tuple(result)
 
 
 def as_plain(found: Any) -> dict[str, Any]:

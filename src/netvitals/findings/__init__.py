@@ -3,6 +3,9 @@
 from netvitals.findings.diagnosis import RULES, Findings, diagnose, open_run
 from netvitals.findings.diagnosis import Checked as Checked
 from netvitals.findings.diagnosis import activations_of as activations_of
+from netvitals.findings.exact import asked as asked
+from netvitals.findings.exact import failures as failures
+from netvitals.findings.exact import told as told
 from netvitals.findings.explanation import explain as explain
 from netvitals.findings.explanation import rule_named as rule_named
 from netvitals.findings.explanation import threshold_of as threshold_of

@@ -522,18 +522,22 @@ TOGETHER = frozenset(
 )
 
 
-def failures(context: Context) -> dict[str, Facts]:
-    """Checks that failed: those of single steps, and those that follow from labels, targets and the loss together."""
-    facts = context.table.meta.get("checks") or {}
+def failures(facts: Facts, harm: bool, broke: Facts | None = None) -> dict[str, Facts]:
+    """Checks that failed: those of single steps, and those that follow from labels, targets and the loss together.
+
+    Args:
+        facts: what :class:`netvitals.checks.LoopChecks` has collected.
+        harm: whether training suffers; some facts are a mistake only then.
+        broke: the step on which a loss that had not grown became NaN.
+    """
     failed = dict(facts.get("failed", {}))
     labels, targets = facts.get("labels") or {}, facts.get("targets") or {}
-    state = progress(context.table)
     if labels.get("batches", 0) >= 3 and labels.get("batch_size", 0) >= 2:
         if labels["classes"] == 1:
             failed.setdefault("constant labels", {"step": 0, **labels})
         elif labels["batches"] >= 5 and labels["batch_size"] >= 8 and labels["within"] < 0.5 * labels["entropy"]:
             failed.setdefault("sorted labels", {"step": 0, **labels})
-    if state.harm:
+    if harm:
         if facts.get("summed", 0) >= 4:
             failed.setdefault("summed loss", {"step": 0, "summed": facts["summed"]})
         if facts.get("linear"):
@@ -544,7 +548,7 @@ def failures(context: Context) -> dict[str, Facts]:
             failed.setdefault("precision", {"step": 0, "parameters": facts["half"]})
         if facts.get("dropout", 0.0) >= 0.75:
             failed.setdefault("strong dropout", {"step": 0, "dropout": facts["dropout"]})
-    if facts.get("poles") and (broke := _broke(context.table)) is not None:
+    if facts.get("poles") and broke is not None:
         failed.setdefault("infinite gradient", {**broke, "poles": facts["poles"]})
     if facts.get("single"):
         failed.setdefault("batch norm on few examples", {"step": 0})
@@ -557,7 +561,7 @@ def failures(context: Context) -> dict[str, Facts]:
         if targets.get("beyond", 0.0) > 0.05 and activation:
             failed.setdefault("output activation", {"step": 0, "loss": "a regression loss", **targets})
         size, spread = targets.get("size", 0.0), targets.get("spread", math.nan)
-        if size > 10 and not targets.get("constant") and state.harm:
+        if size > 10 and not targets.get("constant") and harm:
             failed.setdefault("targets not scaled", {"step": 0, **targets, "spread": spread})
     return failed
 
@@ -596,7 +600,7 @@ def asked(name: str, meta: Mapping[str, Any]) -> int:
 
 def _rule(name: str, text: Text) -> Rule:
     def observe(context: Context) -> list[Finding]:
-        return list(_found(context, name, text))
+        return list(_found(context, name))
 
     return Rule(
         name=name,
@@ -613,17 +617,30 @@ def _rule(name: str, text: Text) -> Rule:
     )
 
 
-def _found(context: Context, name: str, text: Text) -> Iterator[Finding]:
-    failed = (context.table.meta.get("checks") or {}).get("failed", {}).get(name)
-    evidence = failures(context).get(name) if failed is None and name in TOGETHER else failed
-    if evidence is None:
-        return
+def _found(context: Context, name: str) -> Iterator[Finding]:
+    facts = context.table.meta.get("checks") or {}
+    evidence = facts.get("failed", {}).get(name)
+    if evidence is None and name in TOGETHER:
+        evidence = failures(facts, progress(context.table).harm, _broke(context.table)).get(name)
+    if evidence is not None:
+        yield told(name, evidence, lambda: progress(context.table).harm)
+
+
+def told(name: str, evidence: Facts, harm: Callable[[], bool]) -> Finding:
+    """A failed check as a finding.
+
+    Args:
+        name: of the check.
+        evidence: what it rests on.
+        harm: asks whether training suffers; without harm some failures are notes.
+    """
+    text = TEXTS[name]
     sites = tuple(evidence.get("parameters", ()))
     meant = evidence.get("head") or evidence.get("small")  # it may be, unless training suffers
     alone = name == "dropout in eval mode" and not evidence.get("beside")  # dropout for the spread of predictions
     padded = name == "padding changes the output" and evidence.get("recurrent") and evidence["moved"] < 1
-    mild = alone or ((meant or padded) and not progress(context.table).harm)
-    yield Finding(
+    mild = alone or ((meant or padded) and not harm())
+    return Finding(
         "note" if mild else text.severity,
         sites[0] if sites else "",
         text.what(evidence),

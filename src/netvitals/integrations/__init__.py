@@ -5,5 +5,6 @@
 """
 
 # for other packages of netvitals, not public
+from netvitals.integrations.callback import network as network
 from netvitals.integrations.live import Target as Target
 from netvitals.integrations.live import target_of as target_of

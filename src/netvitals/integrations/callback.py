@@ -31,3 +31,12 @@ def begin(model: nn.Module, optimizer: Any, step: int, options: Mapping[str, Any
     if step and not settings.get("resume"):
         vitals.go_on_at(step)
     return vitals
+
+
+def network(module: nn.Module, name: str | None = None) -> nn.Module:
+    """What is watched of a LightningModule: the part that is named, its only network, or all of it."""
+    if name is not None:
+        return module.get_submodule(name)
+    inside = [m for m in module.children() if any(True for _ in m.parameters())]
+    own = any(True for _ in module.parameters(recurse=False))
+    return inside[0] if len(inside) == 1 and not own else module

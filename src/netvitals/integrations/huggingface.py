@@ -11,6 +11,7 @@ from torch import Tensor
 
 from netvitals._extras import missing
 from netvitals.integrations.callback import begin
+from netvitals.preflights import Preflight, preflight
 from netvitals.watching import Watch
 
 try:
@@ -93,6 +94,38 @@ class VitalsCallback(TrainerCallback):
             return loss
         before, self._total = self._total, total.detach().clone()
         return self._total - before
+
+
+class PreflightCallback(TrainerCallback):
+    """Checks a Trainer's model before its first step (:func:`netvitals.preflight`); a failed check ends the training.
+
+    Args:
+        stop: raise ``PreflightFailed`` where a check failed; False leaves it to you to read ``result``.
+        options: passed to :func:`netvitals.preflight` (``batches``, ``seconds``, ``validation``).
+
+    >>> PreflightCallback(stop=False).result is None  # give it to Trainer(callbacks=[...])
+    True
+    """
+
+    def __init__(self, stop: bool = True, **options: Any) -> None:
+        self.stop, self.options = stop, options
+        self.result: Preflight | None = None
+
+    def on_train_begin(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        model: Any = None,
+        optimizer: Any = None,
+        train_dataloader: Any = None,
+        **_: Any,
+    ) -> None:
+        if state.global_step:
+            return  # it goes on from a checkpoint
+        self.result = preflight(model, None, train_dataloader, optimizer, **self.options)
+        if self.stop:
+            self.result.raise_for_failures()
 
 
 def _guard(trainer: Trainer, callback: weakref.ref[VitalsCallback]) -> None:

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from torch import nn
-
 from netvitals._extras import missing
-from netvitals.integrations.callback import begin
+from netvitals.integrations.callback import begin, network
+from netvitals.preflights import Preflight, preflight
 from netvitals.watching import Watch
 
 try:
@@ -68,10 +67,24 @@ class VitalsCallback(Callback):
             self.vitals.close(status)
 
 
-def network(module: nn.Module, name: str | None = None) -> nn.Module:
-    """What is watched of a LightningModule: the part that is named, its only network, or all of it."""
-    if name is not None:
-        return module.get_submodule(name)
-    inside = [m for m in module.children() if any(True for _ in m.parameters())]
-    own = any(True for _ in module.parameters(recurse=False))
-    return inside[0] if len(inside) == 1 and not own else module
+class PreflightCallback(Callback):
+    """Checks a LightningModule before its first step (:func:`netvitals.preflight`); a failed check ends the fit.
+
+    Args:
+        stop: raise ``PreflightFailed`` where a check failed; False leaves it to you to read ``result``.
+        options: passed to :func:`netvitals.preflight` (``batches``, ``seconds``, ``validation``).
+
+    >>> PreflightCallback(stop=False).result is None  # give it to Trainer(callbacks=[...])
+    True
+    """
+
+    def __init__(self, stop: bool = True, **options: Any) -> None:
+        self.stop, self.options = stop, options
+        self.result: Preflight | None = None
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.global_step:
+            return  # it goes on from a checkpoint
+        self.result = preflight(pl_module, None, trainer.train_dataloader, list(trainer.optimizers), **self.options)
+        if self.stop:
+            self.result.raise_for_failures()

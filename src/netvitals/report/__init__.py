@@ -7,6 +7,8 @@ from netvitals.report.dead_directions import saved as saved
 from netvitals.report.live import create_app as create_app
 from netvitals.report.notebook import figure
 from netvitals.report.page import render, write
+from netvitals.report.page_shell import render_html as render_html
+from netvitals.report.page_shell import write_html as write_html
 from netvitals.report.plot import Plot, Series
 from netvitals.report.terminal import RunPanel as RunPanel
 from netvitals.report.terminal import body as body

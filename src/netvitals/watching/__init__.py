@@ -3,3 +3,4 @@
 # for other packages of netvitals, not public
 from netvitals.watching.api import Watch as Watch
 from netvitals.watching.api import watch as watch
+from netvitals.watching.arguments import together as together

@@ -30,6 +30,7 @@ from netvitals.watching import registry
 from netvitals.watching.arguments import (
     FOREIGN,
     Together,
+    before_training,
     check_model,
     check_resume,
     check_total,
@@ -51,6 +52,7 @@ from netvitals.watching.step_counter import StepCounter
 
 if TYPE_CHECKING:
     from netvitals.forecasts import Lookahead
+    from netvitals.preflights import Preflight
     from netvitals.runs import RunWriter
 
 
@@ -71,6 +73,7 @@ def watch(
     forecasts: bool = True,
     lookahead: bool | Lookahead = False,
     checks: bool = True,
+    preflight: Any = None,
 ) -> Watch:
     """Measure the vital signs of ``model`` on every ``every``-th step of a training loop, starting with the first.
 
@@ -105,6 +108,8 @@ def watch(
         checks: look at the loss's graph, the gradients and the batches of the first 50 steps, for mistakes that can be
             read off exactly. Once or twice the model is run on a copy of a batch, and left as it was; say False where
             ``forward`` changes anything outside of the model.
+        preflight: the loader, or ``(loss_fn, loader)`` where the model's output does not hold its own loss: run
+            :func:`netvitals.preflight` on it first. Failures are warned of; :attr:`Watch.preflight` has the result.
 
     Returns:
         A context whose ``step(loss)`` ends each training step and whose ``measurements`` are what was measured.
@@ -120,7 +125,8 @@ def watch(
     >>> sorted({r.step for r in vitals.measurements if r.vital == "gates"})
     [0, 2]
     """
-    return Watch(
+    before = before_training(model, optimizer, preflight)
+    watching = Watch(
         model,
         optimizer=optimizer,
         run=run,
@@ -137,6 +143,8 @@ def watch(
         lookahead=lookahead,
         checks=checks,
     )
+    watching.preflight = before
+    return watching
 
 
 class Watch(MeasuredSteps):
@@ -146,6 +154,8 @@ class Watch(MeasuredSteps):
 
     Returned by :func:`watch`, and built with the same arguments.
     """
+
+    preflight: Preflight | None = None  # what was found before training, where it was asked for
 
     def __init__(
         self,

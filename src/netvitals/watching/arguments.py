@@ -13,6 +13,7 @@ from netvitals.capture import check_finite, unwrapped, warn
 
 if TYPE_CHECKING:
     from netvitals.forecasts import Lookahead
+    from netvitals.preflights import Preflight
 
 
 class Together(nn.ModuleDict):
@@ -24,15 +25,31 @@ class Together(nn.ModuleDict):
     """
 
 
-def together(model: Any) -> Any:
+def together(model: Any, who: str = "watch") -> Any:
     """One model for several, named by their place in a list or as a dict names them; one model as it is."""
     if isinstance(model, nn.Module) or not isinstance(model, list | tuple | Mapping):
         return model
     parts = dict(model) if isinstance(model, Mapping) else {str(i): m for i, m in enumerate(model)}
     wrong = [type(m).__name__ for m in parts.values() if not isinstance(m, nn.Module)]
     if wrong or not parts:
-        raise TypeError(f"watch needs torch.nn.Modules, got {f'a {wrong[0]} among them' if wrong else 'none'}")
+        raise TypeError(f"{who} needs torch.nn.Modules, got {f'a {wrong[0]} among them' if wrong else 'none'}")
     return Together({name: unwrapped(m) for name, m in parts.items()})
+
+
+def before_training(model: Any, optimizer: Any, asked: Any) -> Preflight | None:
+    """The preflight that was asked for with a loader, or with ``(loss_fn, loader)``; its failures are warned of."""
+    if asked is None:
+        return None
+    from netvitals.preflights import preflight
+
+    pair = isinstance(asked, tuple) and len(asked) == 2 and (asked[0] is None or isinstance(asked[0], str | list))
+    pair = pair or (isinstance(asked, tuple) and len(asked) == 2 and callable(asked[0]))
+    loss_fn, loader = asked if pair else (None, asked)
+    found = preflight(model, loss_fn, loader, optimizer)
+    if found.failed:
+        what = "; ".join(f"{check.name}: {check.measured}" for check in found.failed[:3])
+        warn(f"{len(found.failed)} checks before training failed: {what}", "preflight-failed")
+    return found
 
 
 def check_model(model: Any, every: Any) -> None:

@@ -60,6 +60,12 @@ CAUSES_OF: dict[str, tuple[str, ...]] = {
     "loss weights": ("class-weights-wrong",),
     "loss terms": ("loss-term-dominates",),
     "padding counted": ("ignore-index",),
+    # before training
+    "update size": ("lr-too-high", "init-too-small"),
+    "loss at initialisation": ("init-too-large", "exploding-activations", "targets-not-scaled"),
+    "train and eval": ("batchnorm-train-eval", "batchnorm-small-batch"),
+    "overlap": ("label-leak",),
+    "workers repeat": ("augmentation-wrong",),
     # data
     "input not finite": ("bad-values",),
     "targets not finite": ("bad-values",),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import signal
 import time
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -69,13 +72,21 @@ def run_cases(
 
 def run_script(case: Case, variant: str, seed: int, part: str = "both") -> Outcome:
     """One script in a process of its own."""
+    facts = in_fork(lambda: asdict(_outcome(case, variant, seed, PARTS[part])))
+    if facts.keys() == {"error"}:
+        return Outcome(case.name, variant, seed, float("nan"), False, (), "", {}, 0, 0.0, "", facts["error"])
+    return Outcome(**{**facts, "findings": tuple(facts["findings"])})
+
+
+def in_fork(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What ``work`` returns in a process of its own, as plain data; ``error`` alone where it raised."""
     ours, theirs = os.pipe()
     pid = os.fork()
     if not pid:
         os.close(ours)
         signal.alarm(LIMIT_S)
         try:
-            text = json.dumps(asdict(_outcome(case, variant, seed, PARTS[part])), default=str)
+            text = json.dumps(work(), default=str)
         except BaseException:
             text = json.dumps({"error": traceback.format_exc(limit=-4)})
         with os.fdopen(theirs, "w") as pipe:
@@ -85,34 +96,19 @@ def run_script(case: Case, variant: str, seed: int, part: str = "both") -> Outco
     with os.fdopen(ours) as pipe:
         text = pipe.read()
     os.waitpid(pid, 0)
-    facts = json.loads(text) if text else {"error": "the process ended"}
-    if facts.keys() == {"error"}:
-        return Outcome(case.name, variant, seed, float("nan"), False, (), "", {}, 0, 0.0, "", facts["error"])
-    return Outcome(**{**facts, "findings": tuple(facts["findings"])})
+    return json.loads(text) if text else {"error": "the process ended"}
 
 
 def _outcome(case: Case, variant: str, seed: int, options: dict[str, Any]) -> Outcome:
-    import contextlib
     import functools
-    import io
-    import random
-    import warnings
-
-    import numpy as np
-    import torch
 
     import netvitals
 
     if options:
         netvitals.watch = functools.partial(netvitals.watch, **options)
-    warnings.simplefilter("ignore")
-    random.seed(seed)
-    np.random.seed(seed)
-    torch.manual_seed(seed)
-    names: dict[str, Any] = {"__name__": "__main__"}
     begun = time.perf_counter()
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        exec(compile(case.variant(fixed=variant == "fixed"), case.name, "exec"), names)
+    with quiet():
+        names = executed(case, variant, seed)
         seconds = time.perf_counter() - begun
         findings = names["watch"].findings()
     return Outcome(
@@ -137,3 +133,29 @@ def _outcome(case: Case, variant: str, seed: int, options: dict[str, Any]) -> Ou
         seconds=seconds,
         progress=str(findings.progress),
     )
+
+
+def executed(case: Case, variant: str, seed: int) -> dict[str, Any]:
+    """Run a script from a seed; its names afterwards."""
+    import random
+
+    import numpy as np
+    import torch
+
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(case.variant(fixed=variant == "fixed"), case.name, "exec"), names)
+    return names
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Print and warn nothing."""
+    with (
+        warnings.catch_warnings(action="ignore"),
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+    ):
+        yield

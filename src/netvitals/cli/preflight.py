@@ -1,0 +1,42 @@
+"""``netvitals preflight PKG.MODULE:FACTORY``: checks before training, with an exit code for a pipeline."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    app.command("preflight")(check_before_training)
+
+
+def check_before_training(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="PKG.MODULE:FACTORY",
+            help="A function without arguments that returns model, loss_fn, loader, optimizer.",
+        ),
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Print the checks as JSON.")] = False,
+    junit: Annotated[Path | None, typer.Option(help="Also write the checks as JUnit XML to this file.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Also write the page to this file.")] = None,
+    batches: Annotated[int, typer.Option(help="Read at most this many batches.")] = 24,
+    seconds: Annotated[float, typer.Option(help="About so long it may take.")] = 60.0,
+) -> None:
+    """Look for bugs before training; exit code 1 where a check failed, 0 where none did, 2 where it could not run."""
+    from netvitals.cli.checkup import made
+    from netvitals.preflights import preflight
+
+    model, loss_fn, loader, optimizer = made(target, ("model", "loss_fn", "loader", "optimizer"))
+    found = preflight(model, loss_fn, loader, optimizer, batches=batches, seconds=seconds)
+    typer.echo(json.dumps(found.to_dict(), ensure_ascii=False) if as_json else str(found))
+    if junit is not None:
+        junit.write_text(found.to_junit(), encoding="utf-8")
+    if html is not None:
+        typer.echo(found.to_html(html), err=as_json)
+    if found.failed:
+        raise typer.Exit(1)
