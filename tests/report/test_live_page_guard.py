@@ -9,8 +9,8 @@ from urllib.parse import quote
 import pytest
 
 from netvitals.capture import Measurement
-from netvitals.report.live import create_app, runs_below
-from netvitals.runs import RunWriter
+from netvitals.report.live import create_app
+from netvitals.runs import RunWriter, runs_below
 
 testclient = pytest.importorskip("starlette.testclient")
 HOME = "http://127.0.0.1:8722"

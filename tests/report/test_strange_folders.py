@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from netvitals.capture import Measurement
-from netvitals.report.live import create_app, runs_below
+from netvitals.report.live import create_app
 from netvitals.report.live.run_index import OpenRun, Shelf
-from netvitals.runs import RunWriter, open_run
+from netvitals.runs import RunWriter, open_run, runs_below
 
 testclient = pytest.importorskip("starlette.testclient")
 

@@ -40,7 +40,8 @@ def run(programs, example, folder):
 @pytest.mark.slow
 def test_all_trials_of_a_sweep_are_on_one_page(tmp_path, programs, cluster):
     testclient = pytest.importorskip("starlette.testclient")
-    from netvitals.report.live import create_app, runs_below
+    from netvitals.report.live import create_app
+    from netvitals.runs import runs_below
 
     run(programs, "ray_sweep.py", tmp_path)
     names = runs_below(tmp_path / "runs")

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from netvitals.capture import ArrayMeasurement
 from netvitals.runs.checked import ArrayHead, Batch, Tables, opened
 from netvitals.runs.checksum import Summary
 from netvitals.runs.finding import Finding
@@ -21,6 +20,8 @@ from netvitals.runs.store import run_file
 
 if TYPE_CHECKING:
     import polars as pl
+
+    from netvitals.capture import ArrayMeasurement
 
 SILENT_S = 60.0  # a writer on another machine that says nothing for so long is taken for dead (it speaks every 10 s)
 
@@ -225,6 +226,8 @@ class Run:
         return list(self._arrays(vital, site, metric, "min" if first else "max" if last else ""))
 
     def _arrays(self, vital: Choice, site: Choice, metric: Choice, end: str) -> Iterator[ArrayMeasurement]:
+        from netvitals.capture import ArrayMeasurement  # brings torch, which the rest does without
+
         with opened(self.path) as tables:
             by_id = {n[0]: n for n in _chosen(tables, vital, site, metric)}
             begins = _begins(tables)

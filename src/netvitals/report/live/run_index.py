@@ -10,46 +10,15 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from netvitals._help import hint
 from netvitals.findings import Findings, diagnose
 from netvitals.report.forecast_panel import forecast_panel
 from netvitals.report.live.remote import Mirror
 from netvitals.report.live.series import RunNumbers
-from netvitals.runs import Summary, file_state, open_run, status_of
+from netvitals.runs import FILE_NAME, Summary, file_state, open_run, runs_below, status_of
 
-RUN_FILE = "run.sqlite"
 OPEN = 24  # runs whose numbers are kept in memory
 FRESH_S = 0.25  # what was seen of the folders so long ago is told again
 SHARE = 0.2  # of the time may go into diagnoses of one run that goes on
-
-
-def runs_below(folder: str | os.PathLike[str]) -> list[str]:
-    """Names of the runs below ``folder``, the latest first; a run's own folder counts as one run named ``.``.
-
-    A link that leads out of the folder is no run of it.
-    """
-    root = Path(folder)
-    if not root.exists():
-        raise FileNotFoundError(f"there is no folder {str(root)!r} to look for runs in {hint('no-run')}")
-    home = root.resolve()
-    found: list[tuple[float, str]] = []
-    waiting = [str(root)]
-    while waiting:  # without recursion: a stranger's folders may lie thousands deep
-        place = waiting.pop()
-        try:
-            with os.scandir(place) as entries:
-                for entry in entries:
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append(entry.path)
-                    elif entry.name == RUN_FILE and (not entry.is_symlink() or _leads_into(entry.path, home)):
-                        found.append((entry.stat().st_mtime, os.path.relpath(place, root)))
-        except (OSError, RuntimeError):  # no permission, a link to nothing or to itself, a path too long for the system
-            continue
-    return [name for _, name in sorted(found, key=lambda pair: (-pair[0], pair[1]))]
-
-
-def _leads_into(link: str, home: Path) -> bool:
-    return Path(link).resolve().is_relative_to(home)
 
 
 def shown_name(name: str) -> str:
@@ -172,13 +141,13 @@ class Shelf:
         """What tells that a run has changed, by name; looked at once for all who ask at the same time."""
         with self._look:
             if time.monotonic() - self._state[0] > FRESH_S:
-                state: dict[str, Any] = {name: file_state(path / RUN_FILE) for name, path in self.names().items()}
+                state: dict[str, Any] = {name: file_state(path / FILE_NAME) for name, path in self.names().items()}
                 self._state = (time.monotonic(), state | self.failures)
             return self._state[1]
 
     def _row(self, name: str, path: Path) -> dict[str, Any]:
         """What is known of a run; its file is read only when it has changed, also where it cannot be read."""
-        file = path / RUN_FILE
+        file = path / FILE_NAME
         state = (str(path), *file_state(file))
         known = self._rows.get(name)
         if known is None or known[0] != state:

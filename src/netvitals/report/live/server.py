@@ -14,7 +14,7 @@ from typing import Any
 from netvitals._extras import missing
 from netvitals.report.live import api, comparing
 from netvitals.report.live.api import to_json
-from netvitals.report.live.run_index import OpenRun, Shelf, runs_below, shown_name
+from netvitals.report.live.run_index import OpenRun, Shelf, shown_name
 from netvitals.report.page_shell import app_files, app_page
 from netvitals.report.security import FRAME, Guard
 
@@ -32,7 +32,7 @@ class Unclear(ValueError):
     """A request without what it needs."""
 
 
-__all__ = ["create_app", "runs_below"]
+__all__ = ["create_app"]
 
 
 def create_app(
