@@ -142,3 +142,12 @@ def test_a_teacher_in_the_loss_keeps_its_statistics():
     x = torch.randn(32, 4)
     nv.preflight(nn.Linear(4, 4), loss, [(x, x)])
     assert all(torch.equal(a, b) for a, b in zip(before, teacher.buffers()))
+
+
+def test_a_scheduler_that_wraps_step_does_not_lead_to_the_users_optimizer():
+    model, optimizer, loader = prepared()
+    torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
+    before = {kind: state(kind, model, optimizer, loader) for kind in ("parameters", "versions", "optimizer")}
+    report = nv.preflight(model, "ce", loader, optimizer, batches=3)
+    assert report["update lost"].status == "passed" and report["one step"].status == "passed"
+    assert all(same(before[kind], state(kind, model, optimizer, loader)) for kind in before)

@@ -118,7 +118,7 @@ def copies_of(models: Any, optimizers: Any, memo: dict[int, Any]) -> tuple[Any, 
     made = copy.deepcopy((models, optimizers), memo)
     for old, new in zip(optimizers, made[1]):
         for name, value in vars(old).items():
-            if name not in vars(new):
+            if name not in vars(new) and not callable(value):  # a scheduler's wrapper of step holds the old optimizer
                 setattr(new, name, copy.deepcopy(value, memo))
     return made
 
