@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 import netvitals as nv
 from netvitals.forecasts import ForecastLog, Score
-from netvitals.forecasts import log as ledger
+from netvitals.forecasts import forecast_log as ledger
 
 HERE = Path(__file__).parent
 VIEW = {"width": 1280, "height": 1180}  # pixels of a picture

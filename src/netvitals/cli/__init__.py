@@ -44,7 +44,11 @@ def _root(
     pass
 
 
-for _module in sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")):
+FIRST = ("demo", "runs", "preflight")  # the panels stand in the order of their first commands
+for _module in sorted(
+    (m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")),
+    key=lambda name: (FIRST.index(name) if name in FIRST else len(FIRST), name),
+):
     importlib.import_module(f"{__name__}.{_module}").register(app)
 for _plugin in importlib.metadata.entry_points(group="netvitals.commands"):  # netvitals-lab adds its own
     _plugin.load()(app)

@@ -1,3 +1,3 @@
 """The groups that the list of commands is shown in."""
 
-START, RUNS, MODELS, PAPERS = "Get started", "Runs", "Models (PKG:FACTORY)", "The papers"
+START, RUNS, MODELS = "Get started", "Runs", "Models"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], title: str) -> None:
+def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> None:
     """A table with a title, on stdout."""
     from rich.console import Console
     from rich.table import Table

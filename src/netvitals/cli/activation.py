@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from netvitals.cli import _groups
+
 if TYPE_CHECKING:
     from rich.console import Console
     from torch import nn
@@ -19,7 +21,7 @@ COLLAPSED = 0.33  # σ falls about threefold over a published run, and μ settle
 
 
 def register(app: typer.Typer) -> None:
-    app.command("activation")(describe_activation)
+    app.command("activation", rich_help_panel=_groups.MODELS)(describe_activation)
 
 
 def describe_activation(

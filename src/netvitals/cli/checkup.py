@@ -11,10 +11,11 @@ from typing import Annotated, Any
 import typer
 
 from netvitals._help import hint
+from netvitals.cli import _groups
 
 
 def register(app: typer.Typer) -> None:
-    app.command("checkup")(examine_model)
+    app.command("checkup", rich_help_panel=_groups.MODELS)(examine_model)
 
 
 def examine_model(

@@ -9,10 +9,11 @@ from typing import Annotated, Any
 import typer
 
 from netvitals._help import hint
+from netvitals.cli import _groups
 
 
 def register(app: typer.Typer) -> None:
-    app.command("curvature")(examine_curvature)
+    app.command("curvature", rich_help_panel=_groups.MODELS)(examine_curvature)
 
 
 def examine_curvature(

@@ -12,6 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
+from netvitals.cli import _groups
+
 CLASSES, PIXELS, WIDTH, DEPTH = 10, 64, 128, 4
 DECAYS = {"careful": 1e-4, "stressed": 0.1}  # the report of the last one is the demo's report
 BATCH, RATE, EVERY = 128, 0.05, 10
@@ -19,7 +21,7 @@ SHARES = {"open gates": ("gates", "density@0.01"), "dead units": ("sparsity", "d
 
 
 def register(app: typer.Typer) -> None:
-    app.command("demo")(run_demo)
+    app.command("demo", rich_help_panel=_groups.START)(run_demo)
 
 
 def run_demo(

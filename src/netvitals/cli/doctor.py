@@ -10,6 +10,7 @@ import typer
 
 from netvitals._extras import PARTS
 from netvitals._version import __version__
+from netvitals.cli import _groups
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 COMPILERS = ("c++", "g++", "clang++")
@@ -17,7 +18,7 @@ CORE = ("torch", "numpy", "scipy", "networkx", "polars", "typer", "rich", "jinja
 
 
 def register(app: typer.Typer) -> None:
-    app.command("doctor")(run_doctor)
+    app.command("doctor", rich_help_panel=_groups.START)(run_doctor)
 
 
 def run_doctor(

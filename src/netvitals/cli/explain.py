@@ -8,9 +8,11 @@ from typing import Annotated
 
 import typer
 
+from netvitals.cli import _groups
+
 
 def register(app: typer.Typer) -> None:
-    app.command("explain")(explain_finding)
+    app.command("explain", rich_help_panel=_groups.START)(explain_finding)
 
 
 def explain_finding(

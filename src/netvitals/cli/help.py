@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from netvitals._help import NOT_SEEN, TROUBLES
+from netvitals.cli import _groups
 
 HEAD = """# Troubleshooting
 
@@ -26,7 +27,7 @@ and why:"""
 
 
 def register(app: typer.Typer) -> None:
-    app.command("help")(explain_trouble)
+    app.command("help", rich_help_panel=_groups.START)(explain_trouble)
 
 
 def explain_trouble(

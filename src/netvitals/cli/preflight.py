@@ -8,9 +8,11 @@ from typing import Annotated
 
 import typer
 
+from netvitals.cli import _groups
+
 
 def register(app: typer.Typer) -> None:
-    app.command("preflight")(check_before_training)
+    app.command("preflight", rich_help_panel=_groups.MODELS)(check_before_training)
 
 
 def check_before_training(

@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 
+from netvitals.cli import _groups
+
 
 def register(app: typer.Typer) -> None:
-    app.command("vitals")(list_vitals)
+    app.command("vitals", rich_help_panel=_groups.START)(list_vitals)
 
 
 def list_vitals(

@@ -5,6 +5,9 @@ from netvitals.report.dead_directions import history_page as history_page
 from netvitals.report.dead_directions import readout_page as readout_page
 from netvitals.report.dead_directions import saved as saved
 from netvitals.report.live import create_app as create_app
+from netvitals.report.live.comparing import left_band as left_band
+from netvitals.report.live.comparing import separated as separated
+from netvitals.report.live.comparing import settings as settings
 from netvitals.report.notebook import figure
 from netvitals.report.page import render, write
 from netvitals.report.page_shell import render_html as render_html

@@ -371,6 +371,7 @@ class Watch(MeasuredSteps):
             note_places(self)
         self._note_checks()
         self._buffer.close()
+        self._note_verdict()
         if self._log is not None:
             self._log.close()
         if self._writer is not None:

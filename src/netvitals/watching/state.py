@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from netvitals.capture import ArrayMeasurement, Buffer, Measurement, Observers, Site, plain
+from netvitals.capture import ArrayMeasurement, Buffer, Measurement, Observers, Site, plain, warn
 from netvitals.watching.description import activation_specs
 
 if TYPE_CHECKING:
@@ -94,6 +94,18 @@ class WatchState:
         """Note in the run what the checks of the first steps say."""
         if self._writer is not None and self._checks is not None:
             self._writer.note("checks", self._checks.facts())
+
+    def _note_verdict(self) -> None:
+        """Note in the run its most severe finding, which lists of runs show."""
+        if self._writer is None:
+            return
+        try:
+            found = self.findings()
+            grave = next(iter(found.alarming), None)
+            words = {"severity": "", "what": found.headline} if grave is None else vars(grave)
+            self._writer.note("verdict", {"severity": words["severity"], "what": words["what"]})
+        except Exception as error:  # a run without a verdict is still a run
+            warn(f"findings could not be made: {type(error).__name__}: {error}", "findings-failed")
 
     def flush(self, timeout: float = 30.0) -> bool:
         """Wait until everything noted so far is on disk (it is after a second anyway); False if it is not."""

@@ -17,7 +17,7 @@ HINT = (
 
 
 def register(app: typer.Typer) -> None:
-    app.command("claims")(list_claims)
+    app.command("claims", rich_help_panel="The papers")(list_claims)
 
 
 def list_claims(

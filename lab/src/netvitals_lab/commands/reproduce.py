@@ -19,7 +19,7 @@ SMOKE = "smoke: seconds of a reduced run, to see that everything works; it decid
 
 
 def register(app: typer.Typer) -> None:
-    app.command("reproduce")(reproduce_studies)
+    app.command("reproduce", rich_help_panel="The papers")(reproduce_studies)
 
 
 def reproduce_studies(

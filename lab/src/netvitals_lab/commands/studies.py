@@ -9,7 +9,7 @@ import typer
 
 
 def register(app: typer.Typer) -> None:
-    app.command("studies")(list_studies)
+    app.command("studies", rich_help_panel="The papers")(list_studies)
 
 
 def list_studies(

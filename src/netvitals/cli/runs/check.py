@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from netvitals.cli import _groups
+
 
 def register(app: typer.Typer) -> None:
-    app.command("check")(check_run)
+    app.command("check", rich_help_panel=_groups.RUNS)(check_run)
 
 
 def check_run(
@@ -18,9 +20,17 @@ def check_run(
     fail_on: Annotated[
         str, typer.Option(help="The mildest finding that fails the check: critical, warning, note or info.")
     ] = "critical",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as a JSON list.")] = False,
+    against: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="A good run; metrics that left its band fail the check. May be given again.", show_default=False
+        ),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON: the findings, or with --against both lists.")
+    ] = False,
 ) -> None:
-    """Judge a run; exit code 1 where a finding is as grave as --fail-on, 0 where none is, 2 where it cannot be read."""
+    """Judge a run, alone or against good ones: exit code 1 where it fails, 0 where not, 2 where it cannot be read."""
     from netvitals.runs import SEVERITIES
 
     if fail_on not in SEVERITIES:
@@ -30,10 +40,28 @@ def check_run(
     from netvitals import findings, runs
 
     found = findings.diagnose(runs.open_run(run))
+    left = _left(run, against) if against else []
     if as_json:
-        typer.echo(json.dumps(found.to_dicts(), ensure_ascii=False))
+        plain = found.to_dicts()
+        typer.echo(json.dumps({"findings": plain, "left": left} if against else plain, ensure_ascii=False))
     else:
         Console(emoji=False).print(found)
+        for row in left:
+            low, high = ("?" if edge is None else f"{edge:.4g}" for edge in row["band"])
+            value = "not a number" if row["value"] is None else f"{row['value']:.4g}"
+            typer.echo(
+                f"{row['vital']}/{row['metric']} left the band at step {row['step']}: {value}, not {low} to {high}"
+            )
+        if against and not left:
+            typer.echo("every metric stayed in the band of the good run")
     grave = SEVERITIES[: SEVERITIES.index(fail_on) + 1]
-    if any(f.severity in grave for f in found):
+    if left or any(f.severity in grave for f in found):
         raise typer.Exit(1)
+
+
+def _left(run: Path, against: list[Path]) -> list[dict[str, Any]]:
+    from netvitals.findings.series import table
+    from netvitals.report import left_band
+    from netvitals.runs import open_run
+
+    return left_band(table(open_run(run)), [table(open_run(good)) for good in against])

@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 
+from netvitals.cli import _groups
+
 
 def register(app: typer.Typer) -> None:
-    app.command("export")(export_run)
+    app.command("export", rich_help_panel=_groups.RUNS)(export_run)
 
 
 def export_run(

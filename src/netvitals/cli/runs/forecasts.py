@@ -8,9 +8,11 @@ from typing import Annotated
 
 import typer
 
+from netvitals.cli import _groups
+
 
 def register(app: typer.Typer) -> None:
-    app.command("forecasts")(show_ledger)
+    app.command("forecasts", rich_help_panel=_groups.RUNS)(show_ledger)
 
 
 def show_ledger(

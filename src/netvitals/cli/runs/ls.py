@@ -31,16 +31,18 @@ def list_runs(
         typer.echo(json.dumps(rows, ensure_ascii=False))
         return
     if not rows:
-        typer.echo(f"no runs below {', '.join(map(str, given))}; nv.watch(model, optimizer, run='runs/first') writes one")
+        typer.echo(
+            f"no runs below {', '.join(map(str, given))}; nv.watch(model, optimizer, run='runs/first') writes one"
+        )
         return
     from netvitals.cli._tables import print_table
 
     head = ("run", "status", "steps", "loss", "most severe finding", "age")
-    print_table(head, [[_shown(row[key]) for key in head] for row in rows])
+    print_table(head, [[_shown(key, row[key]) for key in head] for row in rows])
 
 
 def _row(folder: Path, name: str, several: bool) -> dict[str, Any]:
-    from netvitals.runs import open_run, status_of
+    from netvitals.runs import open_run
 
     shown = str(folder / name) if several or name == "." else name
     try:
@@ -52,7 +54,7 @@ def _row(folder: Path, name: str, several: bool) -> dict[str, Any]:
         age = time.time() - float(meta.get("heartbeat") or run.path.stat().st_mtime)
         return {
             "run": shown,
-            "status": status_of(summary),
+            "status": run.status,
             "steps": summary.last_step + 1,
             "loss": line.get("last"),
             "most severe finding": finding,
@@ -70,8 +72,10 @@ def _told(verdict: dict[str, str]) -> str:
     return f"{verdict['severity'].upper()} {verdict['what']}" if verdict.get("severity") else verdict.get("what", "")
 
 
-def _shown(value: Any) -> str:
-    if isinstance(value, int):
+def _shown(key: str, value: Any) -> str:
+    if value is None:
+        return ""
+    if key == "age":
         size, unit = next(((s, u) for s, u in UNITS if value >= s), UNITS[-1])
         return f"{value // size} {unit}"
-    return f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

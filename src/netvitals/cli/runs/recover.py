@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 
+from netvitals.cli import _groups
+
 
 def register(app: typer.Typer) -> None:
-    app.command("recover")(recover_run)
+    app.command("recover", rich_help_panel=_groups.RUNS)(recover_run)
 
 
 def recover_run(

@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 
+from netvitals.cli import _groups
+
 
 def register(app: typer.Typer) -> None:
-    app.command("report")(write_report)
+    app.command("report", rich_help_panel=_groups.RUNS)(write_report)
 
 
 def write_report(

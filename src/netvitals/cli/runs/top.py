@@ -9,9 +9,11 @@ from typing import Annotated
 
 import typer
 
+from netvitals.cli import _groups
+
 
 def register(app: typer.Typer) -> None:
-    app.command("top")(show_run)
+    app.command("top", rich_help_panel=_groups.RUNS)(show_run)
 
 
 def show_run(

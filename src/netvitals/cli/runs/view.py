@@ -11,12 +11,13 @@ from typing import Annotated, Any
 import typer
 
 from netvitals._extras import missing
+from netvitals.cli import _groups
 
 PATIENCE_S = 3  # from the signal until the process is gone
 
 
 def register(app: typer.Typer) -> None:
-    app.command("view")(serve_page)
+    app.command("view", rich_help_panel=_groups.RUNS)(serve_page)
 
 
 def serve_page(

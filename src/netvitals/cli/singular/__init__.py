@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import typer
 
+from netvitals.cli import _groups
 from netvitals.cli.singular import coefficient, nu, readout, zoo
 
 
 def register(app: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True, help="Dead directions: orders, learning coefficients, readouts.")
-    app.add_typer(group, name="singular")
+    app.add_typer(group, name="singular", rich_help_panel=_groups.MODELS)
     group.command("zoo")(zoo.run)
     group.command("nu")(nu.run)
     group.command("readout")(readout.run)

@@ -12,9 +12,23 @@ from netvitals.report.arrays import packed
 from netvitals.report.glossary import sign
 
 APART = 6.0  # a difference of so many usual steps from reading to reading ...
+NEAR = 5  # measurements around a step that make the band of a good run
+OUTSIDE = 0.5  # of the second half of a run, outside the band: the metric has left it
 STAYS = 3  # ... on so many measurements in a row: two runs have separated
 IGNORED = frozenset(
-    {"started", "ended", "heartbeat", "steps", "status", "sites", "activations", "skipped", "segments", "resumed"}
+    {
+        "started",
+        "ended",
+        "heartbeat",
+        "steps",
+        "status",
+        "sites",
+        "activations",
+        "skipped",
+        "segments",
+        "resumed",
+        "verdict",
+    }
 )
 
 
@@ -74,6 +88,45 @@ def separated(one: Measurements, other: Measurements) -> list[dict[str, Any]]:
                 continue
         first[(key[0], key[2])] = found
     return sorted(first.values(), key=lambda f: (f["step"], f["vital"] == "loss", -f["sites"]))
+
+
+def left_band(run: Measurements, good: Sequence[Measurements]) -> list[dict[str, Any]]:
+    """Which metrics of ``run`` left the band of good runs, the earliest first.
+
+    A metric is the median over its sites. Its band at a step goes from the lowest to the highest value of the good runs
+    over the ``NEAR`` measurements around it, and ``APART`` times their usual change further on both sides. It is left
+    where more than ``OUTSIDE`` of the second half of the common measurements lie beyond.
+    """
+    out = []
+    pooled = [_by_metric(t) for t in (run, *good)]
+    for key in sorted(set.intersection(*map(set, pooled))):
+        steps = set.intersection(*(set(p[key]) for p in pooled))
+        common = np.array(sorted(steps))
+        if len(common) < 2 * STAYS:
+            continue
+        x, *refs = (np.array([p[key][step] for step in common.tolist()]) for p in pooled)
+        near = np.pad(np.array(refs), ((0, 0), (NEAR // 2, NEAR // 2)), mode="edge")
+        windows = np.lib.stride_tricks.sliding_window_view(near, NEAR, axis=1)
+        margin = max(APART * max(_noise(r) for r in refs), 1e-6 * float(np.nanmax(np.abs(near))))
+        low, high = windows.min((0, 2)) - margin, windows.max((0, 2)) + margin
+        beyond = ~((x >= low) & (x <= high))  # what is not a number is beyond
+        if beyond[len(x) // 2 :].mean() > OUTSIDE:
+            i = int(np.argmax(beyond))
+            band = [_number(low[i]), _number(high[i])]
+            out.append(
+                {"vital": key[0], "metric": key[1], "step": int(common[i]), "value": _number(x[i]), "band": band}
+            )
+    return sorted(out, key=lambda row: row["step"])
+
+
+def _by_metric(table: Measurements) -> dict[tuple[str, str], dict[int, float]]:
+    """The median over sites of each metric, by step."""
+    found: dict[tuple[str, str], dict[int, list[float]]] = {}
+    for (vital, _, metric), s in table.series.items():
+        by_step = found.setdefault((vital, metric), {})
+        for step, value in zip(s.steps.tolist(), s.values.tolist()):
+            by_step.setdefault(step, []).append(value)
+    return {key: {step: float(np.median(v)) for step, v in by.items()} for key, by in found.items()}
 
 
 def difference(one: Any, other: Any, vital: str, metric: str) -> dict[str, Any]:

@@ -1,0 +1,70 @@
+"""``netvitals compare A B``: two runs side by side in the terminal."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from netvitals.cli import _groups
+
+MOST = 20  # rows of a table
+
+
+def register(app: typer.Typer) -> None:
+    app.command("compare", rich_help_panel=_groups.RUNS)(compare_runs)
+
+
+def compare_runs(
+    one: Annotated[Path, typer.Argument(help="The first run: its folder, or the .sqlite file.")],
+    other: Annotated[Path, typer.Argument(help="The second run.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print it all as JSON.")] = False,
+) -> None:
+    """Say what differs between two runs: settings, findings, and which metrics parted at which step."""
+    from netvitals.findings import diagnose
+    from netvitals.findings.series import table
+    from netvitals.report import separated, settings
+    from netvitals.runs import open_run
+
+    if one.resolve() == other.resolve():
+        raise ValueError(f"compare needs two runs, got {one} twice")
+    short = one.name != other.name
+    runs = {path.name if short else str(path): open_run(path) for path in (one, other)}
+    tables = [table(run) for run in runs.values()]
+    found = {
+        "settings": settings({name: run.meta for name, run in runs.items()}),
+        "findings": {
+            name: [f"{f.severity.upper()} {f.what}" for f in diagnose(t).alarming] for name, t in zip(runs, tables)
+        },
+        "metrics": separated(*tables),
+    }
+    if as_json:
+        typer.echo(json.dumps(found, ensure_ascii=False))
+        return
+    _print(list(runs), found)
+
+
+def _print(names: list[str], found: dict[str, Any]) -> None:
+    from netvitals.cli._tables import print_table
+
+    rows = [[row["name"], *(row["values"][name] for name in names)] for row in found["settings"]]
+    if rows:
+        print_table(["setting", *names], _cut(rows), "Settings that differ")
+    for name in names:
+        typer.echo(f"{name}: " + ("; ".join(found["findings"][name]) or "nothing alarming"))
+    rows = [
+        [str(m["step"]), f"{m['vital']}/{m['metric']}", m["site"] or "model", *(f"{v:.4g}" for v in m["values"])]
+        for m in found["metrics"]
+        if None not in m["values"] and ":" not in m["metric"]  # pooled copies of what stands above them
+    ]
+    if rows:
+        print_table(["step", "metric", "first at", *names], _cut(rows), "Metrics that parted, the earliest first")
+    else:
+        typer.echo("no metric parted beyond its noise")
+
+
+def _cut(rows: list[list[str]]) -> list[list[str]]:
+    more = len(rows) - MOST
+    return rows if more <= 0 else [*rows[:MOST], [f"and {more} more (--json has all)", *[""] * (len(rows[0]) - 1)]]
