@@ -131,7 +131,7 @@ def test_a_command_of_the_lab_says_how_to_install_it(python, tmp_path):
 
 
 def test_the_demo_needs_no_extra(alone):
-    assert "report.html" in alone("from netvitals.cli import main; main(['demo', '--out', 'd', '--steps', '50'])")
+    assert "report.html" in alone("from netvitals.cli import main; main(['demo', '--out', 'd'])")
 
 
 def test_a_bare_import_error_of_a_command_becomes_the_sentence(python, tmp_path):

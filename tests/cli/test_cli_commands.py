@@ -95,21 +95,21 @@ def factory(tmp_path, monkeypatch):
         del sys.modules[name]
 
 
-def test_demo_trains_reports_and_never_overwrites(call, tmp_path):
+def test_demo_names_a_bug_that_the_loss_hides_and_the_fix_repairs_it(call, tmp_path):
     (tmp_path / "d").mkdir()
-    code, out, _ = call("demo", "--steps", "210", "--out", "d")
+    code, out, _ = call("demo", "--out", "d")
     assert code == 0
     pages = [tmp_path / line.strip() for line in out.splitlines() if line.strip().endswith(".html")]
-    assert [p.name for p in pages] == ["report.html", "report-careful.html"] and all(p.is_file() for p in pages)
-    asked = re.findall(r"(\d+) checks: ", out)
-    assert len(asked) == 2 and all(int(count) > 60 for count in asked), asked
-    runs = {name: nv.open_run(tmp_path / "d-2" / name) for name in ("careful", "stressed")}
-    vitals = set(nv.vitals.names(default=True)) - {"attention", "experts"}  # the network has neither
-    for run in runs.values():
-        assert run.status == "finished" and run.steps[-1] == 209
-        assert vitals <= set(run.frame()["vital"]), "the demo shows every vital sign that is on by default"
+    assert [p.name for p in pages] == ["report.html", "report-fixed.html"] and all(p.is_file() for p in pages)
+    assert len(re.findall(r"(\d+) checks: ", out)) == 2
+    (loss, worse, named), (_, better, never) = re.findall(r"(?:reported|fix) +([\d.]+) +(\d+)% +(\S+)", out)
+    assert float(loss) < 0.1 and int(worse) < 60 and int(better) > 95, "the loss hides that nothing was learned"
+    assert int(named) <= 50 and never == "–"
+    runs = [nv.open_run(tmp_path / "d-2" / name) for name in ("as-reported", "with-the-fix")]
+    assert all(run.status == "finished" for run in runs)
+    assert runs[0].findings()[0].rule == "constant labels" and not runs[1].findings().alarming
+    assert runs[0].meta["verdict"]["severity"] == "critical" and runs[1].meta["verdict"]["severity"] == ""
     assert not list((tmp_path / "d").iterdir()), "a folder that is there is left alone"
-    assert "Decay" in runs["stressed"].findings()[0].what, "the first finding names what is wrong"
 
 
 def test_report_writes_the_page_and_prints_the_findings(call, run, tmp_path):
@@ -181,7 +181,7 @@ def test_wrong_input_gets_one_sentence_and_exit_code_two(call, run, factory, arg
     assert "Traceback" not in err and len(err.strip().splitlines()) == 1
 
 
-@pytest.mark.parametrize("arguments", [("export",), ("demo", "--steps", "3"), ("report", "--nonsense")])
+@pytest.mark.parametrize("arguments", [("export",), ("demo", "--seed", "x"), ("report", "--nonsense")])
 def test_wrong_options_get_exit_code_two(call, arguments):
     code, _, err = call(*arguments)
     assert code == 2 and "Traceback" not in err

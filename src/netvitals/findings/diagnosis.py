@@ -98,6 +98,9 @@ CERTAIN = frozenset(
 )
 
 
+SHOWN = 3  # consequences of a finding that a terminal lists
+
+
 @dataclass(frozen=True)
 class Checked:
     """A question that was asked, and how much there was to look at.
@@ -208,7 +211,9 @@ class Findings(Sequence[Finding]):
         for f in self.items:
             lines = [Text(f.what + f.dated, style="bold")] + [Text(f.why, style="dim")] * (f in self.alarming)
             lines += [Text(f"→ {f.advice}")] * (bool(f.advice) and f.severity != "info")
-            lines += [Text(f"  and so: {c.what}{c.dated}", style="dim") for c in f.below()]
+            below = list(f.below())
+            lines += [Text(f"  and so: {c.what}{c.dated}", style="dim") for c in below[:SHOWN]]
+            lines += [Text(f"  and {len(below) - SHOWN} more findings follow", style="dim")] * (len(below) > SHOWN)
             grid.add_row(Text(f.severity, style=tones[f.severity]), Group(*lines, ""))
         counts = Counter(c.status for c in self.checks)
         foot = f"{len(self.checked)} checks: " + ", ".join(f"{counts[s]} {s}" for s in ANSWERS if counts[s]) + "."

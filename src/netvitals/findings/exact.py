@@ -437,7 +437,7 @@ TEXTS: dict[str, Text] = {
         "critical",
         lambda e: f"All labels are the same ({e['mode']}) in the first {e['batches']} batches.",
         "A constant output fits them, whatever the input is.",
-        "Check how the labels are loaded, and shuffle the data.",
+        "Shuffle the data, DataLoader(..., shuffle=True), and check how the labels are loaded.",
     ),
     "sorted labels": Text(
         "warning",

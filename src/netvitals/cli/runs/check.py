@@ -60,7 +60,7 @@ def check_run(
 
 
 def _left(run: Path, against: list[Path]) -> list[dict[str, Any]]:
-    from netvitals.findings.series import table
+    from netvitals.findings import table
     from netvitals.report import left_band
     from netvitals.runs import open_run
 

@@ -23,8 +23,7 @@ def compare_runs(
     as_json: Annotated[bool, typer.Option("--json", help="Print it all as JSON.")] = False,
 ) -> None:
     """Say what differs between two runs: settings, findings, and which metrics parted at which step."""
-    from netvitals.findings import diagnose
-    from netvitals.findings.series import table
+    from netvitals.findings import diagnose, table
     from netvitals.report import separated, settings
     from netvitals.runs import open_run
 
