@@ -223,6 +223,23 @@ def test_frames_of_a_side_file_are_counted_as_sqlite_counts_them(killed, tmp_pat
     assert taken == written
 
 
+@pytest.mark.parametrize("chunk", [1, 5, 1024])
+def test_a_side_file_is_counted_the_same_however_much_is_read_at_a_time(killed, tmp_path, monkeypatch, chunk):
+    folder = laid_out(tmp_path / "r", killed)
+    file, data = folder / "run.sqlite", killed["run.sqlite-wal"]
+    frames = (len(data) - 32) // (24 + 4096)
+    monkeypatch.setattr(wal, "CHUNK", chunk)
+    wal._count.cache_clear()
+    assert frames > 5 and wal.count(file) == (frames, frames)
+    for frame in (0, 4, 5, frames - 1):
+        changed = bytearray(data)
+        changed[32 + frame * (24 + 4096) + 2000] ^= 1
+        (folder / "run.sqlite-wal").write_bytes(changed)
+        wal._count.cache_clear()
+        assert wal.count(file) == (frames, frame)
+    wal._count.cache_clear()
+
+
 def test_a_flipped_bit_in_the_side_file_of_a_killed_run_is_told(killed, tmp_path):
     """SQLite forgets the commits after it and says nothing."""
     folder = laid_out(tmp_path / "r", killed)
