@@ -29,9 +29,9 @@ from urllib.parse import urlencode
 import numpy as np
 
 from netvitals.capture import Measurement
-from netvitals.report.live import create_app, runs_below
+from netvitals.report.live import create_app
 from netvitals.report.live.run_index import Shelf
-from netvitals.runs import Finding, RunWriter, open_run, recover
+from netvitals.runs import Finding, RunWriter, open_run, recover, runs_below
 from netvitals.watching.alerts import listener_of
 
 COUNTING = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) "

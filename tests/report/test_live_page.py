@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 import netvitals as nv
-from netvitals.report.live import create_app, runs_below
+from netvitals.report.live import create_app
+from netvitals.runs import runs_below
 
 testclient = pytest.importorskip("starlette.testclient")
 

@@ -223,6 +223,23 @@ def test_frames_of_a_side_file_are_counted_as_sqlite_counts_them(killed, tmp_pat
     assert taken == written
 
 
+@pytest.mark.parametrize("chunk", [1, 5, 1024])
+def test_a_side_file_is_counted_the_same_however_much_is_read_at_a_time(killed, tmp_path, monkeypatch, chunk):
+    folder = laid_out(tmp_path / "r", killed)
+    file, data = folder / "run.sqlite", killed["run.sqlite-wal"]
+    frames = (len(data) - 32) // (24 + 4096)
+    monkeypatch.setattr(wal, "CHUNK", chunk)
+    wal._count.cache_clear()
+    assert frames > 5 and wal.count(file) == (frames, frames)
+    for frame in (0, 4, 5, frames - 1):
+        changed = bytearray(data)
+        changed[32 + frame * (24 + 4096) + 2000] ^= 1
+        (folder / "run.sqlite-wal").write_bytes(changed)
+        wal._count.cache_clear()
+        assert wal.count(file) == (frames, frame)
+    wal._count.cache_clear()
+
+
 def test_a_flipped_bit_in_the_side_file_of_a_killed_run_is_told(killed, tmp_path):
     """SQLite forgets the commits after it and says nothing."""
     folder = laid_out(tmp_path / "r", killed)
@@ -332,3 +349,27 @@ def test_a_run_of_the_layout_without_checksums_is_still_read_and_exported(tmp_pa
         connection.execute("DELETE FROM reading")
     connection.close()
     assert (open_run(file).summary.last_step, open_run(file).summary.measurements) == (-1, 0)
+
+
+@pytest.mark.parametrize("pages", [1, 2])
+def test_of_a_cut_file_only_the_tables_that_were_cut_are_lost(tmp_path, pages):
+    """SQLite refuses a file that is shorter than its header says, also where the pages that are gone held nothing."""
+    with RunWriter(tmp_path / "r") as writer:
+        writer.write([Measurement(step, "loss", "model", "loss", float(step)) for step in range(50)])
+    data = writer.path.read_bytes()
+    assert len(data) == 7 * 4096  # the last two are the tables of arrays and findings, which are empty
+    writer.path.write_bytes(data[: -4096 * pages])
+    with pytest.raises(RunDamaged, match=rf"Intact: 50 of 50 measurements.*netvitals recover {writer.path} writes"):
+        open_run(tmp_path / "r")
+    found = recover(tmp_path / "r", tmp_path / "saved")
+    assert open_run(found.path).frame()["value"].to_list() == [float(step) for step in range(50)]
+
+
+def test_a_header_that_claims_many_pages_costs_nothing(tmp_path):
+    with RunWriter(tmp_path / "r") as writer:
+        writer.write([Measurement(0, "loss", "model", "loss", 1.0)])
+    data = bytearray(writer.path.read_bytes())
+    data[28:32] = b"\xff\xff\xff\xff"
+    writer.path.write_bytes(data)
+    with pytest.raises(RunDamaged):
+        open_run(tmp_path / "r").verify()

@@ -29,6 +29,7 @@ from netvitals.runs.write_queue import Columns, Key, Pending, as_json
 
 PAGE = 4096  # bytes, SQLite's default
 NEAR = 100_000  # rows looked for one by one where a table cannot be walked
+MOST_LENGTHENED = 100  # times as long as it is, a file that was cut is taken to have been
 SURVEYED = 256 << 20  # bytes of a file that is looked through only to word an error
 
 COLUMNS = {
@@ -160,6 +161,7 @@ def _find(file: Path) -> Recovered:
         log = beside(file, "-wal")
         if log.is_file():
             shutil.copyfile(log, beside(copy, "-wal"))
+        _lengthen(copy)
         found = _read(copy)
         if not found.measurements and not found.meta:  # the first page has the names of all tables
             _graft(copy, Path(folder) / "blank.sqlite")
@@ -172,6 +174,16 @@ def _find(file: Path) -> Recovered:
     if not (found.measurements or found.meta or found.arrays):
         raise ValueError("no row of it is what a netvitals run holds")
     return found
+
+
+def _lengthen(copy: Path) -> None:
+    """Give a file that was cut the length that its header states: SQLite refuses it otherwise, whatever is missing."""
+    size = copy.stat().st_size
+    with open(copy, "rb") as source:
+        head = source.read(32)
+    stated = PAGE * int.from_bytes(head[28:32], "big")
+    if size < stated <= MOST_LENGTHENED * size:
+        os.truncate(copy, stated)  # holes
 
 
 def _graft(copy: Path, blank: Path) -> None:
