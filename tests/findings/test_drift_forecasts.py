@@ -1,4 +1,4 @@
-"""Forecasts of drift and sparsity: made where the trend carries them, silent where it does not."""
+"""Which way drift and sparsity move: told where the trend is sure, without a date."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch.nn.functional as F
 import netvitals as nv
 from netvitals.capture import Measurement
 from netvitals.findings import Series, diagnose
-from netvitals.findings.crossings import crossing, turned
+from netvitals.findings.trends import trend, turned
 from netvitals_lab import data, models
 
 STEPS = np.arange(0, 300, 10)
@@ -34,35 +34,30 @@ def measurements(**by_metric) -> list[Measurement]:
 
 
 def text(source) -> list:
-    return [f for f in diagnose(source) if f.rule == "drift forecast"]
-
-
-def test_crossing_of_a_noisy_line_is_inside_its_interval():
-    noise = np.random.default_rng(0).normal(0, 0.02, len(STEPS))
-    found = crossing(series(1.0 - STEPS / 400 + noise), 0.0)
-    assert found is not None and found.low <= 400 <= found.high, found
-    assert found.step == pytest.approx(400, abs=60)
+    return [f for f in diagnose(source) if f.rule == "drift direction"]
 
 
 @pytest.mark.parametrize(
-    "values",
+    ("values", "way"),
     [
-        np.ones(30),
-        np.linspace(0.5, 1.0, 30),
-        np.linspace(1.0, 0.9, 30),
-        np.random.default_rng(1).normal(1.0, 0.5, 30),
-        np.full(30, np.nan),
+        (1.0 - STEPS / 400 + np.random.default_rng(0).normal(0, 0.02, len(STEPS)), -1),
+        (np.linspace(0.5, 1.0, 30), 1),
+        (np.ones(30), 0),
+        (np.random.default_rng(1).normal(1.0, 0.5, 30), 0),
+        (np.full(30, np.nan), 0),
+        (np.r_[np.linspace(0, 1, 20), np.linspace(1, 0.5, 10)], -1),  # the last third counts
     ],
-    ids=["flat", "rises", "too slow", "noise", "nothing"],
+    ids=["falls", "rises", "flat", "noise", "nothing", "turned"],
 )
-def test_no_forecast_without_a_trend(values):
-    assert crossing(series(values), 0.0) is None
+def test_a_trend_is_told_where_it_is_sure(values, way):
+    assert trend(series(values)) == way
 
 
-def test_drift_that_will_turn_and_drift_that_has_turned():
+def test_drift_that_slows_down_and_drift_that_has_turned():
     sink = np.linspace(0.0, -0.3, len(STEPS))
     (soon,) = text(measurements(push=1.0 - STEPS / 400, sink=sink))
-    assert "near step 400" in soon.what and "euler" in {e.metric for e in soon.evidence}
+    assert "slows down" in soon.what and "near step" not in soon.what and "euler" in {e.metric for e in soon.evidence}
+    assert not text(measurements(push=1.0 - STEPS / 4000, sink=sink))  # hardly begun
     (past,) = text(measurements(push=1.0 - STEPS / 150, sink=sink))
     assert "turned round at step 160" in past.what
     assert turned(series(1.0 - STEPS / 150)) == 160
@@ -71,12 +66,13 @@ def test_drift_that_will_turn_and_drift_that_has_turned():
 
 def test_sparsity_on_its_way_to_the_cliff():
     (found,) = text(measurements(zeros=0.5 + STEPS / 2000))
-    assert found.severity == "note" and "near step 400" in found.what and "a.act" in found.what
-    assert "top-k" in found.advice
+    assert found.severity == "note" and "rises towards 70 %" in found.what and "a.act" in found.what
+    assert "near step" not in found.what and "top-k" in found.advice
     (outlook,) = text(measurements(zeros=0.5 + STEPS / 2000, push=np.full(len(STEPS), -0.2)))
     assert "may stop" in outlook.why
     assert not text(measurements(zeros=np.full(len(STEPS), 0.8)))  # past it: another rule speaks
-    assert not text(measurements(zeros=np.full(len(STEPS), 0.5)))
+    assert not text(measurements(zeros=np.full(len(STEPS), 0.65)))
+    assert not text(measurements(zeros=0.3 + STEPS / 2000))  # far from it
 
 
 def test_a_spike_names_layer_channel_and_position():
@@ -91,7 +87,7 @@ def test_a_spike_names_layer_channel_and_position():
 
 
 def test_a_watched_run_on_random_data_is_told_of_the_cliff():
-    """Drift on random labels with a large rate drives the last layer's zeros up; the forecast sees it coming."""
+    """Drift on random labels with a large rate drives the last layer's zeros up; the finding says so before it is there."""
     torch.manual_seed(0)
     net = models.build("mlp:64-64x3-10,bias=false,init=he", seed=0)
     optimizer = torch.optim.SGD(net.parameters(), 0.02, momentum=0.9)
@@ -107,5 +103,5 @@ def test_a_watched_run_on_random_data_is_told_of_the_cliff():
             optimizer.step()
             vitals.step(loss)
             if step % 10 == 9:
-                heard |= {f.what.split(":")[0] for f in vitals.findings() if f.rule == "drift forecast"}
-    assert any("will reach the cliff" in h for h in heard), heard
+                heard |= {f.what.split(":")[0] for f in vitals.findings() if f.rule == "drift direction"}
+    assert any("rises towards 70 %" in h for h in heard), heard

@@ -151,7 +151,7 @@ def calls(seen):
     return [f for f in seen._forecasts.made if f.quantity == "loss/lost" and f.known]
 
 
-def test_a_run_that_will_be_lost_is_called_and_training_is_the_same(tmp_path):
+def test_a_run_that_will_be_lost_is_called_and_training_is_the_same(tmp_path, every_kind):
     seen, losses, net = trained("batches", ramp=1.05, run=tmp_path / "run")
     lost, made = seen._forecasts.forecaster.danger.lost, calls(seen)
     assert lost is not None and made and lost - made[0].made_at >= 20, (lost, made)
@@ -163,12 +163,12 @@ def test_a_run_that_will_be_lost_is_called_and_training_is_the_same(tmp_path):
     torch.testing.assert_close(dict(net.state_dict()), dict(bare.state_dict()), rtol=0, atol=0, equal_nan=True)
 
 
-def test_the_finding_says_that_a_copy_was_lost(tmp_path):
+def test_the_finding_says_that_a_copy_diverged(tmp_path, every_kind):
     seen, *_ = trained("batches", ramp=1.05, steps=50, total_steps=140, run=tmp_path / "run")
     made = calls(seen)
     seen.close()
-    found = [f for f in seen.findings() if "will be lost" in f.what]
-    assert made and found and found[0].what.startswith("A copy was lost: the run will be lost near step")
+    found = [f for f in seen.findings() if "will diverge" in f.what]
+    assert made and found and found[0].what.startswith("A copy diverged: the run will diverge near step")
     assert f"looked ahead: lost at step {made[0].value:.0f}" in found[0].why
 
 

@@ -161,3 +161,9 @@ def test_the_numbers_of_an_activation_are_known_to_the_forecast(tmp_path, on_dis
         assert vitals.activations == {"2": "softplus:20"}
         (found,) = [f for f in vitals.findings() if f.rule == "gate forecast"]
     assert "predicted to fall" in found.what
+
+
+def test_a_shift_of_the_mean_moves_the_density_its_own_way():
+    up, down = (gate_forecast.forecast([0.0], [1.0], "relu", shrink=1.0, shift=s) for s in (0.5, -0.5))
+    assert up.later == pytest.approx(norm.cdf(0.5)) and down.later == pytest.approx(norm.cdf(-0.5))
+    assert (up.way, down.way) == ("rise", "fall")

@@ -47,7 +47,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
         "imbalance growth",
     ),
     ("vanishing gradients", "spikes", "update ratio"),
-    ("at chance", "overfitting", "loss spike", "stream floor", "gate forecast", "drift forecast"),
+    ("at chance", "overfitting", "loss spike", "stream floor", "gate forecast", "drift direction"),
     ("plateau", "loss rises", "loss not finite"),
     ("divergence forecast",),
 )

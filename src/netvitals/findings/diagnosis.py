@@ -83,8 +83,6 @@ UNUSUAL = frozenset(
         "negative drift",
         "edge of stability",
         "stream growth",
-        "costly sparsity",
-        "gates ahead",
         "gate forecast",
         "imbalance growth",
         "rank collapse",

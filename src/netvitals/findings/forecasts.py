@@ -1,57 +1,46 @@
-r"""What is forecast of this run, as findings; and where drift and sparsity are heading.
+r"""What is forecast of this run, as findings; and which way drift and sparsity move.
 
-Forecasts that were stored with the run (:mod:`netvitals.forecasts`) are told while their day is still to come: danger,
-the end of a plateau, gates that will shut. Drift and sparsity are carried on in a line until they meet what matters:
-
-Drift turns round when $\langle o, \nabla_o\ell\rangle$ crosses zero (Euler's identity); sparsity meets the level at
-which this run began to lose, or, where it has shown none, the 70 % beyond which short runs lost. Both are extrapolated
-from the last third of the measurements, with the spread of the slope, and never further than the run has already gone:
-a forecast that needs more than that is not made.
+Forecasts that were stored with the run (:mod:`netvitals.forecasts`) are told while their target step is ahead:
+divergence and the end of a plateau. Of drift and sparsity only the direction is told, without a date: drift turns
+round when $\langle o, \nabla_o\ell\rangle$ crosses zero (Euler's identity); sparsity meets the level at which this
+run began to lose, or, where it has shown none, the 70 % beyond which short runs lost.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
-from netvitals.findings.crossings import LEAST, SURE, crossing, turned
 from netvitals.findings.drift import output_push
-from netvitals.findings.rules import Context, Hit, hit, names, percent, rule, together
+from netvitals.findings.rules import Context, hit, names, percent, rule, together
 from netvitals.findings.series import Measurements, Series
-from netvitals.findings.sparsity import costly_level, danger_level
+from netvitals.findings.sparsity import danger_level
+from netvitals.findings.trends import LEAST, SURE, trend, turned
 from netvitals.forecasts import Forecast
 from netvitals.runs import Evidence, Finding
 
 MEDIAN, BACK = 9, 1.5  # losses whose median is compared with the lowest before; how near it has to come again
 LOST = 0.05  # share of the way back to guessing that is no danger
-SHUTS = 0.05  # fall of a gate density that is worth a word
 LOOKAHEAD = "A copy of model and optimizer was trained ahead at the learning rates that are planned."
 CLIMBS = "A loss that climbs from its lowest while the learning rate does not fall rarely comes back."
-BASIS = {"saddle": "looks at a fixed batch", "loss alone": "the loss and its slope alone"}  # of a plateau's end
 SUNK = 0.05  # standard deviations that pre-activations must have sunk for drift to be worth a word
+NEAR, HALF = 0.1, 0.5  # distance of sparsity from its level, and share of the push that is left, that are worth a word
 
 
 def _open(context: Context, prefix: str) -> list[Forecast]:
-    """The latest forecast of each site and horizon whose day has not come; a refused one takes back those before it,
-    and a loss that is not finite all of them: nothing is left to happen to such a run."""
+    """The latest forecast of each event whose target step is ahead; a refused one takes back those before it, and a
+    loss that is not finite all of them: nothing is left to happen to such a run."""
     steps, loss = context.table.steps, context.table.loss
     if loss is not None and not np.isfinite(loss.last):
         return []
-    latest: dict[tuple[str, str, str], Forecast] = {}
+    latest: dict[str, Forecast] = {}
     for record in context.table.meta.get("forecasts") or ():
         if str(record.get("quantity", "")).startswith(prefix):
             f = Forecast.from_dict(record)
-            before = latest.get((f.quantity, f.site, f.horizon))
-            if before is None or not _tried(before, steps) or _tried(f, steps) or not f.known:
-                latest[f.quantity, f.site, f.horizon] = f
+            latest[f.quantity] = f
     return [f for f in latest.values() if f.known and steps and f.for_step >= steps[-1]]
-
-
-def _tried(f: Forecast, steps: Sequence[int]) -> bool:
-    """Whether a copy told it, and its day has not come: then the past of the run says nothing better."""
-    return f.method == "look-ahead" and not f.is_event and bool(steps) and f.for_step >= steps[-1]
 
 
 def _ground(f: Forecast, series: Series | None) -> tuple[Evidence, ...]:
@@ -63,9 +52,9 @@ def _odds(f: Forecast) -> str:
     return f"step {f.value:.0f}, between {low:.0f} and {high:.0f} with odds of four to one"
 
 
-@rule("divergence forecast", "Will this run be lost?", "loss", ("loss", "loss"), least=8)
+@rule("divergence forecast", "Will this run diverge?", "loss", ("loss", "loss"), least=8)
 def danger(context: Context) -> Iterator[Finding]:
-    """A run that is about to be lost."""
+    """A run that is about to diverge."""
     for f in _open(context, "loss/lost"):
         tried = f.method == "look-ahead"
         if not tried and _came_back(context.table, f.made_at):  # a look-ahead takes its calls back itself
@@ -74,7 +63,7 @@ def danger(context: Context) -> Iterator[Finding]:
         yield Finding(
             "critical",
             "",
-            f"{'A copy was lost' if tried else 'The loss is running away'}: the run will be lost near {_odds(f)} "
+            f"{'A copy diverged' if tried else 'The loss is running away'}: the run will diverge near {_odds(f)} "
             f"(called at step {f.made_at}).",
             why=f"{LOOKAHEAD if tried else CLIMBS} {signs}.",
             advice="Lower the learning rate now, by a factor of three or more, or go back to a checkpoint before the "
@@ -103,7 +92,7 @@ def plateau_end(context: Context) -> Iterator[Finding]:
     """The end of the plateau the loss is on."""
     for f in _open(context, "plateau/"):
         event = "leave this plateau" if f.quantity == "plateau/leaves" else "have fallen by half"
-        why = f"Its slope grows as it does on the way out of a saddle (from {BASIS.get(f.method, f.method)}"
+        why = "Its slope grows as it does on the way out of a saddle (measured on a fixed batch"
         if f.conditions.get("law") == "look-ahead":
             why = "A copy that was carried on out of the saddle left it then (looked ahead"
         yield Finding(
@@ -116,70 +105,13 @@ def plateau_end(context: Context) -> Iterator[Finding]:
         )
 
 
-@rule("gates ahead", "Will gates shut?", "gates", ("gates", "density@"), least=6)
-def gates_ahead(context: Context) -> Iterator[Finding]:
-    """Layers whose gate density will surely fall by five points and more by the end, or as far as can be seen."""
-    hits: list[Hit] = []
-    when: dict[str, Forecast] = {}
-    for f in _open(context, "gates/density@"):
-        series = context.table.get("gates", f.site, f.quantity.partition("/")[2])
-        if series is None or f.horizon not in ("end", "100 %") or f.interval80[1] > series.last - SHUTS:
-            continue
-        if f.site not in when or f.for_step > when[f.site].for_step:
-            when[f.site] = f
-            hits.append(hit(series, "note", series.last - f.value, change=True))
-    unique = list({h.site: h for h in hits}.values())
-    yield from together(
-        unique,
-        what=lambda where, worst: (
-            f"Gates of {where} will shut further: {worst.site} from {percent(worst.evidence[0].value)} open to "
-            f"{percent(when[worst.site].value)} at step {when[worst.site].for_step} (80 % interval "
-            f"{percent(when[worst.site].interval80[0])} to {percent(when[worst.site].interval80[1])})."
-        ),
-        why=LOOKAHEAD
-        if any(f.method == "look-ahead" for f in when.values())
-        else "The trend of the density in learning-rate time, relaxing with the decay that is left, and its channels' "
-        "law agree on it.",
-        advice="If these layers should go on learning: less weight decay on the norm before them, or an activation "
-        "whose gates do not shut.",
-    )
-
-
-@rule(
-    "costly sparsity", "Will sparsity pass the level at which this run lost?", "sparsity", ("sparsity", "hard"), least=6
-)
-def costly(context: Context) -> Iterator[Finding]:
-    """Layers that will be as sparse again as they were when the loss of this run rose."""
-    loss, seen = context.table.loss, set[str]()
-    if loss is None:
-        return
-    for f in _open(context, "sparsity/hard"):
-        series = context.table.get("sparsity", f.site, "hard")
-        if series is None or f.site in seen:
-            continue
-        level = costly_level(loss, series)
-        if series.last < level <= f.interval50[0]:
-            seen.add(f.site)
-            yield Finding(
-                "note",
-                f.site,
-                f"Sparsity of {f.site} will pass {percent(level)}, at which this run lost before: now "
-                f"{percent(series.last)}, {percent(f.value)} at step {f.for_step} (80 % interval "
-                f"{percent(f.interval80[0])} to {percent(f.interval80[1])}).",
-                why="The loss of this run rose from there on while the layer grew sparser.",
-                advice="Lower the learning rate before it gets there, or put a norm before the activation.",
-                evidence=(series.evidence(change=True), loss.evidence(change=True)),
-            )
-
-
-@rule("drift forecast", "Where are drift and sparsity heading?", "drift", ("drift", "euler"), ("sparsity", "hard"))
-def forecast(context: Context) -> Iterator[Finding]:
-    """When drift turns round and when sparsity meets the cliff, where the recent trend carries that far."""
-    table = context.table
-    push = output_push(table)
+@rule("drift direction", "Where are drift and sparsity heading?", "drift", ("drift", "euler"), ("sparsity", "hard"))
+def direction(context: Context) -> Iterator[Finding]:
+    """Whether drift has turned round or is about to, and which layers move towards the sparsity that costs."""
+    push = output_push(context.table)
     if push is not None:
-        yield from _reversal(table, push)
-    yield from _cliff(table, push)
+        yield from _reversal(context.table, push)
+    yield from _cliff(context.table, push)
 
 
 def _reversal(table: Measurements, push: Series) -> Iterator[Finding]:
@@ -195,15 +127,17 @@ def _reversal(table: Measurements, push: Series) -> Iterator[Finding]:
         "pushes active inputs down, and once it is negative it pushes them up."
     )
     at = turned(push)
-    soon = crossing(push, 0.0)
     if at is not None:
         what = (
             f"Drift turned round at step {at}: ⟨o, ∇ℓ⟩ has been negative since. Inputs "
             f"of {where} had sunk by {worst.start - worst.end:.2f} standard deviations in {worst.site}."
         )
         advice = "Nothing: what drifted so far stays, and the pressure is off."
-    elif soon is not None:
-        what = f"Drift in {where} is expected to turn round {soon}: ⟨o, ∇ℓ⟩ is {push.end:+.3g} and falls."
+    elif 0 < push.end < HALF * push.start and trend(push) < 0:
+        what = (
+            f"Drift in {where} slows down: ⟨o, ∇ℓ⟩ fell from {push.start:+.3g} to {push.end:+.3g} and still falls; "
+            "below zero drift turns round."
+        )
         advice = "Nothing: wait for it. If it should end now, lower the learning rate until then."
     else:
         return
@@ -212,15 +146,12 @@ def _reversal(table: Measurements, push: Series) -> Iterator[Finding]:
 
 
 def _cliff(table: Measurements, push: Series | None) -> Iterator[Finding]:
-    hits, when = [], {}
-    levels = {}
+    hits, levels = [], {}
     for s in table.at("sparsity", "hard"):
         level, _ = danger_level(table.loss, s)
-        soon = crossing(s, level) if s.end < level else None
         levels[s.site] = level
-        if soon is not None:
-            when[s.site] = soon
-            hits.append(hit(s, "note", -soon.step, change=True))
+        if level - NEAR < s.end < level and trend(s) > 0:
+            hits.append(hit(s, "note", s.end - level, change=True))
     outlook = {
         0: "",
         1: " ⟨o, ∇ℓ⟩ is still positive, so what drives it goes on.",
@@ -230,8 +161,8 @@ def _cliff(table: Measurements, push: Series | None) -> Iterator[Finding]:
         hits,
         vital="sparsity",
         what=lambda where, worst: (
-            f"Sparsity of {where} will reach the cliff at {percent(levels[worst.site])} if it goes on like "
-            f"this: {worst.site}, now {percent(worst.evidence[0].value)}, {when[worst.site]}."
+            f"Sparsity of {where} rises towards {percent(levels[worst.site])}, beyond which accuracy is lost: "
+            f"{worst.site} is at {percent(worst.evidence[0].value)}."
         ),
         why="Where this run has not lost at another level, the one of short runs counts: beyond 70 % zeros they lose "
         "accuracy, much with quantile norms and less with top-k; MLPs that train on win most of it back." + outlook,
@@ -254,4 +185,4 @@ def push_sign(push: Series) -> int:
     return 0 if abs(mean) <= SURE * error else 1 if mean > 0 else -1 if mean < 0 else 0
 
 
-RULES = (danger, plateau_end, gates_ahead, costly, forecast)
+RULES = (danger, plateau_end, direction)

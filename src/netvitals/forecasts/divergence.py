@@ -219,14 +219,12 @@ def lost_near(step: int, left: float, spread: float, method: str, conditions: Ma
     span = [(step + left * math.exp(-z * spread), step + left * math.exp(z * spread)) for z in (0.674, 1.282)]
     return Forecast(
         quantity=QUANTITY,
-        site="model",
         made_at=step,
         for_step=math.ceil(span[1][1]),
         value=step + left,
         interval50=span[0],
         interval80=span[1],
         method=method,
-        horizon="event",
         conditions=dict(conditions),
     )
 

@@ -1,8 +1,8 @@
-"""Danger that is lookahead: when a copy is to train ahead of the run, and what is said of it afterwards.
+"""Divergence looked ahead: when a copy is to train ahead of the run, and what is said of it afterwards.
 
 A look-ahead is due on a look where something is suspicious: the loss is a tenth above its lowest by three standard
 errors, or the rule of :mod:`netvitals.forecasts.divergence` would call, or the schedule leads, within the steps that
-are lookahead, to a learning rate a fifth above all that the run has known.
+are looked ahead, to a learning rate a fifth above all that the run has known.
 
 A look-ahead in which the copy is not lost is believed for some steps, for fewer where its loss climbed in the end.
 Where it is lost in every order of the batches the run is called; a later look-ahead that is not takes the call back.
@@ -34,7 +34,7 @@ CALM, NEVER = 20, 2**62  # steps of a run before anything is looked ahead
 
 @dataclass(frozen=True, kw_only=True)
 class Lookahead:
-    """What a watch looks ahead with.
+    """What a watch looks ahead with. It costs up to as many gradient steps as the run has, none where nothing is suspicious.
 
     Args:
         batches: such as the run trains on; what it holds when a look-ahead comes is used, so that it may be a deque of
@@ -42,9 +42,6 @@ class Lookahead:
         loss_fn: a function of (output, target), its name, or None where the model's output holds its loss.
         clip: the norm that the loop clips gradients to, if it does.
         budget: steps of look-aheads at most, as a share of the steps of the run; 400 are free.
-        horizon: besides, each time that the run has doubled, how far a copy trains for the sake of values on coming
-        days, as a share of the steps that have passed; twice that share of the run's steps is what it costs at most. It
-            takes 16 batches or more, and is better with 32.
 
     >>> Lookahead(batches=[], loss_fn="mse").budget
     1.0
@@ -54,7 +51,6 @@ class Lookahead:
     loss_fn: LossFn
     clip: float | None = None
     budget: float = SHARE
-    horizon: float = 0.0
 
 
 class DivergenceLookahead:
@@ -113,7 +109,7 @@ class DivergenceLookahead:
         self.called = None
         self.withdrawn.append(step)
         reason = f"looked ahead at step {step} and not lost within {max(map(len, found.losses))} steps"
-        return refusal(QUANTITY, step, step, "look-ahead", "event", reason)
+        return refusal(QUANTITY, step, "look-ahead", reason)
 
 
 def _climbs(climb: float, error: float) -> bool:

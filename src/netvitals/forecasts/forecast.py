@@ -1,4 +1,4 @@
-"""A forecast: a number with a date, two intervals and its conditions, stored before its day comes."""
+"""A forecast: the step at which something will happen, an interval and its conditions, stored before that step."""
 
 from __future__ import annotations
 
@@ -9,41 +9,38 @@ from typing import Any
 
 Interval = tuple[float, float]
 NOTHING: Interval = (math.nan, math.nan)
-LOOKAHEAD = " by look-ahead"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """What a quantity will be at a step, or at which step something will happen.
+    """At which step something will happen.
 
     Args:
-        quantity: vital sign and metric (``gates/density@0.01``), or an event (``plateau/drop@0.5``).
+        quantity: the event: ``plateau/drop@0.5``, ``plateau/leaves`` or ``loss/lost`` (the run diverges).
         site: where; ``model`` for the whole.
         made_at: the step at which it was made.
-        for_step: the day it is scored on; for an event the last day of its 80 % interval.
-        value: the number; for an event the step. NaN where it is refused.
+        for_step: the step at which it is scored, the last one of its 80 % interval.
+        value: the step at which it is expected. NaN where it is refused.
         interval50: holds the truth half of the time.
         interval80: holds it four times in five.
-        method: a law by its name, ``relaxation``, ``statistics``, ``lines``, ``look-ahead``, ``unchanged``.
-        horizon: the kind of date: ``10 %`` … ``100 %`` of what has passed, ``end``, or ``event``.
-        conditions: what the law takes for granted, and what was found of it on this network.
+        method: ``saddle``, ``climb``, ``schedule`` or ``look-ahead``.
+        conditions: what the method takes for granted, and what was measured of it on this network.
         refused: why there is none, in words; empty where there is one.
-        naive: what would be said without any law: ``unchanged``, ``goes on``, ``per step``, ``per learning rate``.
+        naive: what the baseline says.
 
-    >>> print(Forecast(quantity="gates/density@0.01", site="act", made_at=100, for_step=200, value=0.5,
-    ...                interval50=(0.48, 0.52), interval80=(0.45, 0.55), method="relaxation"))
-    gates/density@0.01 at act: 0.5 at step 200 (80 % interval 0.45 to 0.55; relaxation, made at step 100)
+    >>> print(Forecast(quantity="plateau/drop@0.5", made_at=100, for_step=260, value=200.0, interval50=(180, 220),
+    ...                interval80=(160, 260), method="saddle"))
+    plateau/drop@0.5 at model: near step 200 (80 % interval 160 to 260; saddle, made at step 100)
     """
 
     quantity: str
-    site: str
+    site: str = "model"
     made_at: int
     for_step: int
     value: float = math.nan
     interval50: Interval = NOTHING
     interval80: Interval = NOTHING
     method: str = ""
-    horizon: str = ""
     conditions: Mapping[str, str] = field(default_factory=dict)
     refused: str = ""
     naive: Mapping[str, float] = field(default_factory=dict)
@@ -52,27 +49,13 @@ class Forecast:
     def known(self) -> bool:
         return not self.refused
 
-    @property
-    def is_event(self) -> bool:
-        return self.horizon == "event"
-
-    @property
-    def judged_as(self) -> str:
-        """The quantity; what a copy told of it is judged by itself."""
-        return self.quantity + LOOKAHEAD * (self.method == "look-ahead")
-
     def __str__(self) -> str:
         if self.refused:
             return f"{self.quantity} at {self.site}: no forecast at step {self.made_at}: {self.refused}"
         low, high = self.interval80
-        if self.is_event:
-            return (
-                f"{self.quantity} at {self.site}: near step {self.value:.0f} (80 % interval {low:.0f} to {high:.0f}; "
-                f"{self.method}, made at step {self.made_at})"
-            )
         return (
-            f"{self.quantity} at {self.site}: {self.value:.4g} at step {self.for_step} (80 % interval {low:.4g} to "
-            f"{high:.4g}; {self.method}, made at step {self.made_at})"
+            f"{self.quantity} at {self.site}: near step {self.value:.0f} (80 % interval {low:.0f} to {high:.0f}; "
+            f"{self.method}, made at step {self.made_at})"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -96,12 +79,10 @@ class Forecast:
         return cls(**values)
 
 
-def refusal(quantity: str, step: int, day: int, method: str, horizon: str, why: str) -> Forecast:
+def refusal(quantity: str, step: int, method: str, why: str) -> Forecast:
     """No forecast, and the reason.
 
-    >>> print(refusal("gates/density", 10, 20, "blend", "end", "nobody knows"))
-    gates/density at model: no forecast at step 10: nobody knows
+    >>> print(refusal("plateau/leaves", 10, "saddle", "no layer is small"))
+    plateau/leaves at model: no forecast at step 10: no layer is small
     """
-    return Forecast(
-        quantity=quantity, site="model", made_at=step, for_step=day, method=method, horizon=horizon, refused=why
-    )
+    return Forecast(quantity=quantity, made_at=step, for_step=step, method=method, refused=why)

@@ -1,10 +1,9 @@
-"""The ledger of a run: every forecast that was stored, and the score of each whose day has come, from the
-measurements."""
+"""The forecast log of a run: every forecast that was stored, what came of it, and whether they were worth anything."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,20 +30,22 @@ class ForecastLog(Result):
 
     Attributes:
         forecasts: all of them, refused ones too.
-        scores: of those whose day has come.
+        scores: of those whose target step is reached.
         last_step: how far the run's measurements go; −1 where it has none.
+        diverged_at: the step at which the run diverged; infinite where it did not.
         skipped: what could not be scored → reason.
     """
 
     forecasts: tuple[Forecast, ...]
     scores: tuple[Score, ...]
     last_step: int
+    diverged_at: float = math.inf
     skipped: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def open(self) -> tuple[Forecast, ...]:
-        """Those whose day has not come; of each quantity, site and horizon the latest."""
-        latest = {(f.quantity, f.site, f.horizon): f for f in self.forecasts if f.known}
+        """Those whose target step is ahead; of each quantity and site the latest."""
+        latest = {(f.quantity, f.site): f for f in self.forecasts if f.known}
         scored = {id(s.forecast) for s in self.scores}
         return tuple(f for f in latest.values() if id(f) not in scored and f.for_step >= self.last_step)
 
@@ -52,13 +53,14 @@ class ForecastLog(Result):
     def refused(self) -> tuple[Forecast, ...]:
         return tuple(f for f in self.forecasts if f.refused)
 
+    @property
+    def worth(self) -> str:
+        """Whether these forecasts were worth anything in this run, in a sentence or two."""
+        return " ".join(filter(None, (self._worth_of_divergence(), self._worth_of_plateaus())))
+
     def methods(self) -> list[MethodScore]:
         """How each method did on each quantity."""
         return by_method(self.scores)
-
-    def calibration(self) -> dict[str, tuple[float, float]]:
-        """By quantity: how often the 50 and the 80 % intervals held."""
-        return {m.quantity: (m.coverage50, m.coverage80) for m in self.methods()}
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a scored forecast."""
@@ -68,7 +70,6 @@ class ForecastLog(Result):
                 "site": s.forecast.site,
                 "made_at": s.forecast.made_at,
                 "for_step": s.forecast.for_step,
-                "horizon": s.forecast.horizon,
                 "method": s.forecast.method,
                 "value": s.forecast.value,
                 "truth": s.truth,
@@ -77,90 +78,97 @@ class ForecastLog(Result):
             for s in self.scores
         ]
 
+    def _worth_of_divergence(self) -> str:
+        calls = [f.made_at for f in self.forecasts if f.quantity == LOST and f.known]
+        came, late = math.isfinite(self.diverged_at), f"step {self.diverged_at:.0f}"
+        before = [c for c in calls if c < self.diverged_at]
+        if came and before:
+            return f"Divergence: worth it. It was called at step {before[0]}, and the run diverged at {late}."
+        if came:
+            return f"Divergence: worth nothing. The run diverged at {late} and was not called before."
+        if any(s.forecast.quantity == LOST for s in self.scores):
+            return (
+                f"Divergence: worth less than nothing. It was called at step {calls[0]}, and the run did not diverge."
+            )
+        if calls:
+            return f"Divergence: not known yet. It was called at step {calls[0]}."
+        return "Divergence: nothing was called, and the run did not diverge."
+
+    def _worth_of_plateaus(self) -> str:
+        scores = [s for s in self.scores if s.forecast.quantity.startswith("plateau/")]
+        if not scores:
+            silent = any(f.quantity.startswith("plateau/") for f in self.forecasts)
+            return "Plateaus: not known yet, none of their forecasts was due." * silent
+        held = sum(s.covered80 for s in scores)
+        worth = [m for m in by_method(scores) if m.skill > 0]
+        word = "worth it" if len(worth) and held >= 0.5 * len(scores) else "worth nothing"
+        numbers = f"{held} of {len(scores)} intervals (80 %) held"
+        beaten = f", {worth[0].skill:.0%} less error than '{worth[0].best_naive}'" if worth else ""
+        return f"Plateaus: {word}. {numbers}{beaten}."
+
     def __str__(self) -> str:
-        if not self.forecasts:
-            return "no forecast was made: a run is asked from its eighth measured step on"
-        head = (
-            f"{sum(f.known for f in self.forecasts)} forecasts, {len(self.scores)} scored, {len(self.refused)} times "
-            "refused"
-        )
-        ahead = sorted(self.open, key=lambda f: (not f.is_event, f.for_step))
+        if not self.forecasts and not math.isfinite(self.diverged_at):
+            return f"{self.worth} No forecast was made."
+        count = sum(f.known for f in self.forecasts)
+        head = f"{count} forecasts, {len(self.scores)} scored, {len(self.refused)} refused"
+        ahead = sorted(self.open, key=lambda f: f.for_step)
         more = [f"… and {len(ahead) - SHOWN} more"] * (len(ahead) > SHOWN)
         last = [f"last refusal: {self.refused[-1]}"] if self.refused else []
-        return "\n".join(
-            [head, *map(str, self.methods()), *(["still open:"] if ahead else []), *map(str, ahead[:SHOWN])]
-            + more
-            + last
-        )
+        still = ["still open:", *map(str, ahead[:SHOWN])] if ahead else []
+        return "\n".join([self.worth, head, *map(str, self.methods()), *still, *more, *last])
 
 
 def forecast_log(run: Run) -> ForecastLog:
-    """The ledger of a run on disk.
+    """The forecast log of a run on disk.
 
     Args:
         run: from :func:`netvitals.open_run`, finished or not.
 
     Returns:
-        Every stored forecast, scored as far as its day has come.
+        Every stored forecast, scored where its target step is reached.
 
     >>> import netvitals, tempfile
     >>> from netvitals.capture import Measurement
     >>> from netvitals.runs import RunWriter
-    >>> f = Forecast(quantity="gates/density@0.01", site="1", made_at=0, for_step=2, value=0.5, interval50=(0.4, 0.6),
-    ...              interval80=(0.3, 0.7), method="relaxation", horizon="100 %")
+    >>> f = Forecast(quantity="plateau/drop@0.5", made_at=1, for_step=4, value=2.0, interval50=(2, 3),
+    ...              interval80=(1, 4), method="saddle", conditions={"below": "0.5"}, naive={"as long again": 2.0})
     >>> with RunWriter(tempfile.mkdtemp() + "/run") as writer:
-    ...     writer.write([Measurement(step, "gates", "1", "density@0.01", 0.55) for step in range(5)])
+    ...     writer.write([Measurement(step, "plateau", "model", "loss", 1 - 0.2 * step) for step in range(5)])
     ...     writer.forecast(f.to_dict())
     >>> found = forecast_log(netvitals.open_run(writer.path))
-    >>> len(found.forecasts), found.last_step, [s.covered80 for s in found.scores]
-    (1, 4, [True])
+    >>> len(found.forecasts), found.last_step, [(round(s.truth, 6), s.covered80) for s in found.scores]
+    (1, 4, [(2.5, True)])
     """
     made = [Forecast.from_dict(record) for record in run.forecasts()]
-    series = {(vital, site, metric): (steps, values) for vital, site, metric, steps, values in run.by_series()}
+    return log_of(
+        made, {(vital, site, metric): (steps, values) for vital, site, metric, steps, values in run.by_series()}
+    )
+
+
+def log_of(made: Iterable[Forecast], series: Series) -> ForecastLog:
+    """The log of forecasts over the measurements of their run."""
+    made = tuple(made)
     last = max((int(steps[-1]) for steps, _ in series.values() if len(steps)), default=-1)
-    return ForecastLog(forecasts=tuple(made), scores=tuple(scored(made, series, last)), last_step=last)
-
-
-def scored(forecasts: Iterable[Forecast], series: Series, last: int) -> list[Score]:
-    """Scores of the forecasts whose day has come."""
     lost = _lost(series)
+    return ForecastLog(forecasts=made, scores=tuple(scored(made, series, last, lost)), last_step=last, diverged_at=lost)
+
+
+def scored(forecasts: Iterable[Forecast], series: Series, last: int, lost: float) -> list[Score]:
+    """Scores of the forecasts whose target step is reached; ``lost`` is where the run diverged, infinite if nowhere."""
     out = []
     for f in forecasts:
-        if f.refused:
-            continue
-        truth = _event_truth(f, series, last, lost) if f.is_event else _truth(f, series, last)
+        truth = None if f.refused else _truth(f, series, last, lost)
         if truth is not None and not math.isnan(truth):
             out.append(score(f, truth))
     return out
 
 
-def _truth(f: Forecast, series: Series, last: int) -> float | None:
-    vital, _, metric = f.quantity.partition("/")
-    steps, values = series.get((vital, f.site, metric), (np.empty(0), np.empty(0)))
-    if not len(steps) or f.for_step > steps[-1]:
-        return None
-    return float(np.interp(f.for_step, steps, values))
-
-
-def _event_truth(f: Forecast, series: Series, last: int, lost: float) -> float | None:
+def _truth(f: Forecast, series: Series, last: int, lost: float) -> float | None:
     if f.quantity == LOST:
         return lost if math.isfinite(lost) else math.inf if last > f.for_step else None
-    steps, losses = _losses(series, f.method)
+    steps, losses = series.get(("plateau", "model", "loss"), (np.empty(0), np.empty(0)))
     below = float(f.conditions.get("below", "nan"))
-    return first_below(steps, losses, f.made_at, below, f.for_step, last)
-
-
-def _losses(series: Series, method: str) -> tuple[Sequence[int], Sequence[float]]:
-    fixed = series.get(("plateau", "model", "loss"))
-    if method != "loss alone" and fixed is not None:
-        return fixed[0].tolist(), fixed[1].tolist()
-    found = next(((s, v) for (vital, _, metric), (s, v) in series.items() if (vital, metric) == ("loss", "loss")), None)
-    if found is None:
-        return [], []
-    steps, values = found
-    width = max(1, min(len(values) // 20, 25))
-    smooth = np.convolve(values, np.ones(width) / width, "valid") if len(values) >= width else values
-    return steps[width - 1 :].tolist(), smooth.tolist()
+    return first_below(steps.tolist(), losses.tolist(), f.made_at, below, f.for_step, last)
 
 
 def _lost(series: Series) -> float:

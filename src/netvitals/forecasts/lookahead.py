@@ -1,4 +1,4 @@
-r"""Will this run be lost? It is tried: a copy trains ahead of the run, at the learning rates that are planned.
+r"""Will this run diverge? A copy trains ahead of the run, at the learning rates that are planned.
 
 A copy of the model and of the optimizer with its state takes the next steps on batches at hand,
 $\theta_{t+1}=\theta_t-\eta_t\,u_t$ with the optimizer's own update $u_t$ and the rates $\eta_t$ of the schedule, and
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +24,6 @@ from netvitals.capture import LossFn, Result, preserved, task_of
 from netvitals.forecasts.divergence import Danger
 
 STEPS = 100  # that are looked ahead
-MeasuredValues = Mapping[tuple[str, str, str], float]  # by vital sign, site and metric
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,15 +33,14 @@ class LookaheadRun(Result):
     Returned by :func:`look_ahead`.
 
     Attributes:
-        step: the first step that was lookahead.
+        step: the first step that was looked ahead.
         losses: of the looked ahead steps, a row for each order of the batches.
         lost_at: by order, the step at which the copy was lost; None where it was not.
         climb: how far the mean loss was above its lowest at the end of the last one, in the logarithm; NaN where it
             was too short to know.
         climb_stderr: the standard error of that.
-        measurements: by step, what ``read`` gave there, in the first order of the batches.
         conditions: what it was looked ahead with.
-        refused: why nothing could be lookahead, in words; empty where it could.
+        refused: why nothing could be looked ahead, in words; empty where it could.
     """
 
     step: int
@@ -50,7 +48,6 @@ class LookaheadRun(Result):
     lost_at: tuple[int | None, ...] = ()
     climb: float = math.nan
     climb_stderr: float = math.inf
-    measurements: Mapping[int, MeasuredValues] = field(default_factory=dict)
     conditions: Mapping[str, str] = field(default_factory=dict)
     refused: str = ""
 
@@ -88,8 +85,6 @@ def look_ahead(
     orders: int = 1,
     clip: float | None = None,
     seed: int = 0,
-    read: Callable[[nn.Module], MeasuredValues] | None = None,
-    days: Collection[int] = (),
 ) -> LookaheadRun:
     """Train a copy of ``model`` ahead, and see whether it is lost; model, optimizer and generators stay as they are.
 
@@ -106,8 +101,6 @@ def look_ahead(
         orders: look-aheads with the batches in different orders; the first that is not lost is the last.
         clip: the norm that the loop clips gradients to.
         seed: of the orders, and of what noise the model has.
-        read: looks at the copy, in the first order of the batches, and changes nothing.
-        days: the steps before which it looks; as many steps as the last of them needs are lookahead.
 
     Returns:
         The losses, and when it was lost; or why it could not be tried.
@@ -130,13 +123,7 @@ def look_ahead(
         )
     if not isinstance(optimizer, Optimizer):
         raise TypeError(f"optimizer must be a torch.optim.Optimizer, got a {type(optimizer).__name__}")
-    table = _table(rates, optimizer, max(steps, max(days, default=step) - step))
-    measurements: dict[int, MeasuredValues] = {}
-
-    def seen(number: int, twin: nn.Module) -> None:
-        if read is not None and number + step in days:
-            measurements.setdefault(number + step, read(twin))
-
+    table = _table(rates, optimizer, steps)
     judge = _judge(history, step)
     losses: list[tuple[float, ...]] = []
     lost_at: list[int | None] = []
@@ -145,7 +132,7 @@ def look_ahead(
             torch.manual_seed(seed + order)
             found = copy.deepcopy(judge)
             try:
-                path = _trained(model, loss_fn, _endless(batches, seed + order), optimizer, table, clip, seen)
+                path = _trained(model, loss_fn, _endless(batches, seed + order), optimizer, table, clip)
                 losses.append(tuple(_followed(path, found, step, table[:, 0])))
             except Exception as error:  # whatever a user's model or optimizer holds
                 return LookaheadRun(step=step, refused=_why(error, optimizer))
@@ -164,7 +151,6 @@ def look_ahead(
         lost_at=tuple(lost_at),
         climb=climb,
         climb_stderr=climb_stderr,
-        measurements=measurements,
         conditions=conditions,
     )
 
@@ -176,14 +162,12 @@ def _trained(
     optimizer: Optimizer,
     table: np.ndarray,
     clip: float | None,
-    seen: Callable[[int, nn.Module], None],
 ) -> Iterator[float]:
-    """Losses of a copy, step by step; ``seen`` looks before each of them and after the last."""
+    """Losses of a copy, step by step."""
     twin, rule, loss_fn = copy.deepcopy((model, optimizer, loss_fn))
     take_step = _bare_step(rule)
     moving = [p for group in rule.param_groups for p in group["params"]]
-    for number, row in enumerate(table):
-        seen(number, twin)
+    for row in table:
         for group, rate in zip(rule.param_groups, row.tolist()):
             if isinstance(group["lr"], Tensor):
                 group["lr"].fill_(rate)
@@ -201,7 +185,6 @@ def _trained(
             nn.utils.clip_grad_norm_(moving, clip)
         take_step()
         yield float(loss.detach())
-    seen(len(table), twin)
 
 
 def _followed(path: Iterator[float], found: Danger, step: int, rates: np.ndarray) -> Iterator[float]:

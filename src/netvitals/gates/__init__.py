@@ -5,7 +5,6 @@
 * :func:`measure`: the gates of every activation of a model, exactly or from the gradients of a loss;
 * :func:`predict`, :func:`margins`: the density that the mean and deviation of an activation's input imply;
 * :func:`forecast`: where the density goes when the variance of the input shrinks;
-* :func:`relax`, :func:`empirical`: channels that relax with the decay that is left; the density of their own sample.
 
 The watcher is the vital sign ``gates``.
 """
@@ -14,8 +13,6 @@ from netvitals.gates.forecasting import GateForecast, forecast
 from netvitals.gates.measurement import checked_thetas as checked_thetas
 from netvitals.gates.measurement import measure
 from netvitals.gates.prediction import PREDICTORS, Margins, margins, predict
-from netvitals.gates.relaxation import empirical, relax
-from netvitals.gates.relaxation import turning_point as turning_point
 from netvitals.gates.report import GateReport, SiteGates
 
 __all__ = [
@@ -24,10 +21,8 @@ __all__ = [
     "GateReport",
     "Margins",
     "SiteGates",
-    "empirical",
     "forecast",
     "margins",
     "measure",
     "predict",
-    "relax",
 ]

@@ -286,6 +286,8 @@ class Watch(MeasuredSteps):
             raise ValueError(f"this watch is closed; begin a new one with netvitals.watch(model) {hint('closed')}")
         if self._checks is not None and self._checks.open:
             self._checks.end_step(loss, busy=self._recorder is not None)
+        if self._forecasts is not None and self._forecasts.waits:
+            self._forecasts.meet(loss)
         if self._between.take(loss):
             return
         self._between.plain = plain = self._hooks.plainly_stepped()

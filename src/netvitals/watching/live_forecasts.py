@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import copy
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from torch import Tensor
 
 from netvitals.capture import StepColumns, warn
 
 if TYPE_CHECKING:
-    from netvitals.forecasts import DivergenceLookahead, Forecast, Forecaster, Lookahead, LookaheadRun, ValueLookahead
+    from netvitals.forecasts import DivergenceLookahead, Forecast, Forecaster, Lookahead, LookaheadRun
     from netvitals.watching.api import Watch
 
 
@@ -25,29 +26,34 @@ class LiveForecasts:
         self._watch = weakref.ref(watch)
         self._settings = next((v for v in watch._schedule.vitals if v.name == "optimizer"), None)
         self._failed = False
-        self.forecaster: Forecaster = Forecaster(self._activations, self._plan)
+        self.waits = True  # for a loss that tells the kind of the run
+        self.forecaster: Forecaster = Forecaster(self._plan)
         self.lookahead: DivergenceLookahead | None = None
         self._lookahead = lookahead
         if lookahead is not None:
             from netvitals.forecasts import DivergenceLookahead
 
             self.lookahead = DivergenceLookahead(self.forecaster.danger, lookahead.budget)
-        self.values: ValueLookahead | None = None
-        if lookahead is not None and lookahead.horizon > 0:
-            from netvitals.forecasts import ValueLookahead
-
-            self.values = ValueLookahead(lookahead.horizon)
         plateau = next((v for v in watch._schedule.vitals if hasattr(v, "said")), None)
         if plateau is not None:
             self.forecaster.plateaus.said = plateau.said
-        watch._buffer.finished.append(self.look)
+        watch._buffer.finished.append(self.measured)
         watch._buffer.heard.append(self.losses)
 
     @property
     def made(self) -> list[Forecast]:
         return list(self.forecaster.made)
 
-    def look(self, columns: StepColumns) -> None:
+    def meet(self, loss: Any) -> None:
+        """The first loss of the run, from whose graph its kind is read."""
+        self.waits = loss is None
+        watch = self._watch()
+        if isinstance(loss, Tensor) and watch is not None:
+            from netvitals.forecasts import kind_of
+
+            self._guarded(lambda: setattr(self.forecaster, "kind", kind_of(loss, watch._bare)))
+
+    def measured(self, columns: StepColumns) -> None:
         """A measured step is finished."""
         self._guarded(lambda: self.forecaster.observe(columns))
 
@@ -59,8 +65,6 @@ class LiveForecasts:
         """A measured step is over: train a copy ahead, if that is due. In the thread that trains."""
         if self.lookahead is not None:
             self._guarded(lambda: self._tried(step))
-        if self.values is not None:
-            self._guarded(lambda: self._valued(step))
 
     def _tried(self, step: int) -> list[Forecast]:
         from netvitals.forecasts import ORDERS, STEPS
@@ -68,7 +72,7 @@ class LiveForecasts:
         watch, given, lookahead = self._watch(), self._lookahead, self.lookahead
         if watch is None or given is None or lookahead is None:
             return []
-        with watch._buffer._settling:  # the writer's thread hears of losses, too
+        with watch._buffer._settling:  # the writer's thread gets losses, too
             watch._buffer.settle()
             plan = self._plan(step)
             rates = _ahead(plan, step)
@@ -80,54 +84,10 @@ class LiveForecasts:
         orders = ORDERS if len(given.batches) > 1 else 1
         found = self._copied(watch, given, step, rates, steps=steps, history=history, orders=orders)
         told = lookahead.take(step, why, found)
-        made = [] if told is None else [told]
-        self.forecaster.made += made
-        return made
-
-    def _valued(self, step: int) -> list[Forecast]:
-        """Values on coming days, by a copy that is measured on each of them."""
-        from netvitals import vitals
-        from netvitals.forecasts import BATCHES, ENOUGH, LOOKAHEAD, READ, looks_around, reader
-
-        watch, given, values, forecaster = self._watch(), self._lookahead, self.values, self.forecaster
-        if watch is None or given is None or values is None or not given.batches:
-            return []
-        if len(given.batches) < ENOUGH:
-            few = f"values on coming days take {ENOUGH} batches to look ahead on, and there are {len(given.batches)}"
-            watch._observer.notes["look-ahead values"] = few
-            return []
-        watch._observer.notes.pop("look-ahead values", None)
-        names = [v.name for v in watch._schedule.vitals if v.name in READ]
-        with watch._buffer._settling:
-            watch._buffer.settle()
-            plan = self._plan(step)
-            track = next((t for t in forecaster.tracks.values() if forecaster.asked == step == t.steps[-1]), None)
-            if track is None:
-                return []
-            days = values.due(step, track.days(None if plan is None else plan.end))
-        if not days or not names:
-            return []
-        probe = watch._probe
-        known = list(given.batches)[-BATCHES:] if probe is None else [probe[:2]]
-        read = reader(given.loss_fn, known, lambda: [vitals.get(name) for name in names])
-        wanted = {step + 1} | {look for day in days.values() for look in looks_around(track.steps, day) if look > step}
-        found = self._copied(watch, given, step, _ahead(plan, step), steps=1, read=read, days=wanted)
-        with watch._buffer._settling:
-            taus = {name: track.taus[-1] + forecaster.rest(step, day) for name, day in days.items()}
-            made = values.forecasts(
-                step,
-                days,
-                found,
-                forecaster.tracks,
-                taus,
-                fixed=probe is not None,
-                wider=lambda q: forecaster.wider(q + LOOKAHEAD),
-            )
-            forecaster.take(made)
-        return made
+        return self.forecaster.take([] if told is None else [told])
 
     def _copied(self, watch: Watch, given: Lookahead, step: int, rates: np.ndarray, **more: Any) -> LookaheadRun:
-        """A look-ahead of the run as it stands."""
+        """A look-ahead of the run as it is now."""
         from netvitals.forecasts import LookaheadRun, look_ahead
 
         optimizers = watch._hooks.optimizers
@@ -154,7 +114,7 @@ class LiveForecasts:
         if self._failed:
             return
         try:
-            self._store(work())
+            self._store(work() or ())
         except Exception as error:  # of ours; what was measured is not touched by it
             self._failed = True
             warn(f"forecasting failed and is off from now on: {type(error).__name__}: {error}", "forecasting-failed")
@@ -164,16 +124,12 @@ class LiveForecasts:
         if made and watch is not None and watch._writer is not None:
             watch._writer.forecast(*(f.to_dict() for f in made))
 
-    def _activations(self) -> Mapping[str, Any]:
-        watch = self._watch()
-        return {} if watch is None else watch.activations
-
     def _plan(self, step: int) -> Any:
-        """The rates as of the last look at the optimizer; it is not measured each time."""
+        """The rates as of the last measurement of the optimizer; it is not measured each time."""
         plans = {} if self._settings is None else dict(self._settings.plans)
         return plans.get(max((known for known in plans if known <= step), default=-1))
 
 
 def _ahead(plan: Any, step: int) -> np.ndarray:
-    """Planned learning rates after a step; none where nobody knows."""
+    """Planned learning rates after a step; none where they are not known."""
     return np.empty((0, 1)) if plan is None else plan.lr[min(step + 1 - plan.step, len(plan.lr) - 1) :]

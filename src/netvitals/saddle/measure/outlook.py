@@ -3,7 +3,7 @@ law where its conditions hold, or silence.
 
 *Leaves the plateau* is a fall by 5 % of its level, *has fallen by x %* is another thing: after the first drop the level
 is that of the plateau the loss is on now, and only the leaving is told. "Over" is said from the measured loss alone. A
-forecast that recedes, because three of its kind have expired, is withdrawn.
+forecast whose step has passed, and the loss had not fallen by then, silences the method for the rest of the run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from netvitals.saddle.measure.plateau import Snapshot
 
 LEAVES = 0.05  # a plateau is left when the loss is this share below its level
 GROWTH_SPREAD = 0.22  # standard deviation of ln(time left), on the tuning families
-EXPIRED = 3  # forecasts of one plateau whose interval has passed, after which there are none any more
 AGREE = (0.5, 2.0)  # change of the signal between looks over that which the gradients say
 HELD_DOWN = 0.2  # decay during the wait that the chain's law, which knows none, bears
 
@@ -91,14 +90,22 @@ def forecast_escape(
         found = _from_chain(history, when, growth, lr, rule, momentum, beta2, decay, drop, level)
     else:
         found = refuse(growth.reason)
-    mine = [e for e in earlier if e.known and _same(e.rest, found.rest)]
-    if found.known and sum(e.high < now.step for e in mine) >= EXPIRED:
-        return refuse(f"forecasts of this plateau recede: {EXPIRED} of them have expired")
+    wrong = next((e for e in earlier if _missed(e, history)), None) if found.known else None
+    if wrong is not None:
+        return refuse(
+            f"the forecast of step {wrong.at} said step {wrong.step:.0f}, which passed without the drop: no more "
+            "forecasts in this run"
+        )
     return found
 
 
-def _same(one: float, other: float) -> bool:
-    return one == other or abs(one - other) < 0.02 * abs(other)
+def _missed(earlier: EscapeForecast, history: Sequence[Snapshot]) -> bool:
+    """Whether the step of a forecast has passed and its drop had not come by the next look."""
+    if not (earlier.known and earlier.step < history[-1].step):
+        return False
+    until = next(s.step for s in history if s.step > earlier.step)
+    seen = [s.loss for s in history if earlier.at <= s.step <= until]
+    return min(seen) > (1 - earlier.drop) * earlier.rest
 
 
 def _from_growth(

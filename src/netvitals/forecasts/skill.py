@@ -1,0 +1,120 @@
+"""Where a forecast is worth showing: skills measured on held-out families, by the kind of run.
+
+The kind is that of the loss and of the architecture, both read from the graph of a loss. ``skill.json`` is written by
+``bench/forecasts/skill.py``. Skill is 1 − error / error of the best baseline.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from netvitals.forecasts.forecast import Forecast, refusal
+
+LEAST = 0.2  # a method with less is not shown
+WHY = "no method beats the baseline for this kind of run"
+MOST = 20_000  # nodes of a graph that are read
+METHODS = {"saddle": "plateau", "climb": "losses", "schedule": "losses", "look-ahead": "look-ahead"}
+CROSS_ENTROPY = {"NllLoss", "NllLoss2D", "BinaryCrossEntropy", "BinaryCrossEntropyWithLogits"}
+
+
+@cache
+def skills() -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
+    """Method → kind of run → skill and the number of runs behind it."""
+    found: dict[str, Any] = json.loads(Path(__file__).with_name("skill.json").read_text(encoding="utf-8"))
+    return found
+
+
+def measured(method: str, kind: str) -> float:
+    """The skill of a method on a kind of run; −∞ where it was not measured.
+
+    >>> measured("losses", "cross-entropy, quantum")
+    -inf
+    """
+    value = skills().get(METHODS.get(method, method), {}).get(kind, {}).get("skill")
+    return -math.inf if value is None else float(value)
+
+
+def shown(forecast: Forecast, kind: str) -> Forecast:
+    """The forecast where its method has a measured skill on this kind of run, else a refusal with the reason.
+
+    >>> f = Forecast(quantity="loss/lost", made_at=3, for_step=9, value=5.0, method="climb")
+    >>> print(shown(f, "cross-entropy, quantum"))
+    loss/lost at model: no forecast at step 3: no method beats the baseline for this kind of run (cross-entropy, quantum)
+    """
+    if forecast.refused or measured(forecast.method, kind) >= LEAST:
+        return forecast
+    why = f"{WHY} ({kind or 'unknown: no loss tensor was given to step()'})"
+    return replace(refusal(forecast.quantity, forecast.made_at, forecast.method, why), site=forecast.site)
+
+
+def kind_of(loss: Tensor, model: nn.Module) -> str:
+    """The kind of a run: that of its loss and of its architecture; empty where the loss has no graph.
+
+    Args:
+        loss: before or after ``backward``.
+        model: which made it.
+
+    >>> import torch
+    >>> net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
+    >>> kind_of(nn.functional.mse_loss(net(torch.ones(4, 2)), torch.ones(4, 1)), net)
+    'squared error, mlp'
+    """
+    if loss.grad_fn is None:
+        return ""
+    names: set[str] = set()
+    residual = gated = False
+    for node, name in _nodes(loss.grad_fn):
+        inner = [fn for fn, _ in node.next_functions if fn is not None and _name(fn) != "AccumulateGrad"]
+        names.add(name)
+        if "Nll" not in name and len(inner) == 2 and not _early(names):
+            residual, gated = residual or name == "Add", gated or name == "Mul"
+    modules = {type(m) for m in model.modules()}
+    has = lambda *kinds: any(issubclass(m, kinds) for m in modules)
+    mixes = "Bmm" in names and bool(names & {"Softmax", "SafeSoftmax"})
+    if mixes or any("ScaledDotProduct" in n for n in names) or has(nn.MultiheadAttention):
+        architecture = "transformer"
+    elif has(nn.RNNBase, nn.RNNCellBase):
+        architecture = "recurrent"
+    elif "Convolution" in names or "MkldnnConvolution" in names:
+        architecture = "cnn"
+    else:
+        architecture = "gated" if gated else "residual" if residual else "mlp"
+    return f"{_loss_kind(names)}, {architecture}"
+
+
+def _loss_kind(names: set[str]) -> str:
+    if names & CROSS_ENTROPY:
+        return "cross-entropy"
+    squares = "MseLoss" in names or {"Pow", "Sub"} <= names
+    return "squared error" if squares else "other loss"
+
+
+def _early(names: set[str]) -> bool:
+    """Whether no layer was met yet: what is added or multiplied there is the loss's own."""
+    return not names & {"Addmm", "Mm", "Bmm", "Convolution", "MkldnnConvolution", "UnsafeView", "Mv"}
+
+
+def _nodes(root: Any) -> Iterator[tuple[Any, str]]:
+    """The nodes of a graph, each once, those near the loss first."""
+    waiting, seen = [root], {root}
+    for node in waiting:
+        if len(seen) > MOST:
+            return
+        yield node, _name(node)
+        for fn, _ in node.next_functions:
+            if fn is not None and fn not in seen:
+                seen.add(fn)
+                waiting.append(fn)
+
+
+def _name(node: Any) -> str:
+    """``AddmmBackward0`` is Addmm."""
+    return str(node.name()).rpartition("::")[2].partition("Backward")[0]
