@@ -769,3 +769,75 @@ def test_copies_of_the_model_that_are_trained_inside_are_not_new_layers():
             opt.step()
             watch.step(loss.detach())
     assert "not registered" not in alarms_of(watch)
+
+
+def test_labels_that_are_handed_in_for_teacher_forcing_are_no_copy():
+    torch.manual_seed(0)
+
+    class Forced(nn.Module):
+        def __init__(self, shifted):
+            super().__init__()
+            self.embed, self.cell, self.out = nn.Embedding(13, 16), nn.GRU(16, 16, batch_first=True), nn.Linear(16, 12)
+            self.shifted = shifted
+
+        def forward(self, y):
+            seen = torch.cat([torch.full_like(y[:, :1], 12), y[:, :-1]], 1) if self.shifted else y
+            return self.out(self.cell(self.embed(seen))[0])
+
+    for shifted in (True, False):
+        net = Forced(shifted)
+        opt = torch.optim.Adam(net.parameters(), lr=1e-2)
+        with nv.watch(net, opt, vitals=["optimizer"], forecasts=False) as watch:
+            for _ in range(20):
+                y = torch.randint(0, 12, (16, 6))
+                loss = F.cross_entropy(net(y).flatten(0, 1), y.flatten())
+                opt.zero_grad()
+                loss.backward()
+                opt.step()
+                watch.step(loss)
+        assert ("label is input" in alarms_of(watch)) is not shifted
+
+
+def test_a_loss_that_is_not_a_number_is_named_though_its_gradient_is_finite():
+    torch.manual_seed(0)
+    found = alarms_of(trained(one(), lambda out, y: torch.log(out - 3).mean(), numbers, steps=20))
+    assert "The loss is not finite: log of 0 or less" in found["infinite gradient"].what
+
+
+def test_the_logarithm_of_a_normaliser_has_no_sign_of_its_own():
+    torch.manual_seed(0)
+
+    def list_mle(out, y):
+        scores = out.exp()
+        return -(out - torch.log(scores.flip(1).cumsum(1).flip(1) + 1e-10)).sum(1).mean()
+
+    assert "loss sign" not in alarms_of(trained(mlp(), list_mle))
+
+
+def test_rows_that_are_put_back_after_each_step_are_no_lost_update():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Embedding(12, 8), nn.Flatten(), nn.Linear(8 * 9, 12))
+    kept = net[0].weight.detach().clone()
+
+    def back(model, i):
+        with torch.no_grad():
+            model[0].weight[:10] = kept[:10]
+
+    data = lambda: (torch.randint(0, 12, (16, 9)), torch.randint(0, 12, (16,)))
+    assert "update lost" not in alarms_of(trained(net, F.cross_entropy, data, after=back))
+
+
+def test_a_frozen_average_of_the_weights_is_no_frozen_network():
+    torch.manual_seed(0)
+    net = mlp()
+    ema = copy.deepcopy(net).requires_grad_(False)
+    opt = torch.optim.SGD(net.parameters(), lr=1e-4)
+    with nv.watch({"net": net, "ema": ema}, opt, every=5) as watch:
+        for _ in range(40):
+            x, y = classes()
+            loss = F.cross_entropy(net(x), y) + F.mse_loss(net(x), ema(x))
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+            watch.step(loss)
+    assert "frozen" not in {f.rule for f in watch.findings().all}

@@ -40,6 +40,7 @@ class BatchChecks:
         ]
         self.teachers = _teachers(model)
         self._weights = {n: _sum_of(m) for n, m in self.teachers.items()}
+        self._copied = 0.0  # share of the labels that are the input token at the same place
         self._padded: list[tuple[int, float]] = []  # of each batch: the last id of its rows, share of labels that it is
         self._noisy: set[str] = set()  # frozen modules that ran without gradient and with dropout
 
@@ -148,7 +149,7 @@ class BatchChecks:
         if bool(used.any()):
             same = float((x == y)[used].float().mean())
             if same > 0.95 and len(torch.unique(y[used])) > 2:
-                self._record.fail("label is input", share=same)
+                self._copied = max(self._copied, same)  # which stays NaN
 
     def padding(self, target: Tensor, ignored: int) -> None:
         """Whether labels at padded places enter the loss: the same id at the end of rows, in input and labels."""
@@ -259,6 +260,8 @@ class BatchChecks:
             answers.pop("examples mixed", None)  # the same rows on every step may be the nodes of a graph
         if "why" in answers:
             record.why["dependencies"] = answers.pop("why")
+        if answers.pop("label is input", None) is False:
+            self._copied = math.nan  # the model does not see it when it predicts: teacher forcing
         for name, failed in answers.items():
             record.ask(name)
             if failed:
@@ -272,6 +275,8 @@ class BatchChecks:
         """What follows from all steps together."""
         self._leak()
         self._counted()
+        if self._copied > 0:
+            self._record.fail("label is input", share=self._copied)
         for name in self.teachers:
             self._record.ask("teacher in train mode")
             if name in self._noisy and torch.equal(self._weights[name], _sum_of(self.teachers[name])):

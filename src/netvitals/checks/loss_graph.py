@@ -376,7 +376,10 @@ def _ignored(node: Any) -> int:
 
 def _probability(node: Any) -> bool:
     fn, _ = source(parents(node)[0]) if parents(node) else (None, [])
-    return fn is not None and name_of(fn) in ("Softmax", "Sigmoid", "Gather", "Clamp", "Add", "Rsub")
+    if fn is None or name_of(fn) not in ("Softmax", "Sigmoid", "Gather", "Clamp", "Add", "Rsub"):
+        return False
+    values = _tensor(saved(node, "self"))
+    return values is None or not bool((values > 1.001).any())  # a sum that a score is divided by is none
 
 
 def _difference(node: Any, kind: str, sign: int) -> LossNode | None:

@@ -84,6 +84,8 @@ class LossChecks:
             for loss in losses:
                 self._loss(loss, many)
             self._bootstrap(root)
+        if self.points and not all(bool(torch.isfinite(t.detach()).all()) for t in outputs if isinstance(t, Tensor)):
+            self._record.fail("infinite gradient", functions=dict(self.points), loss=True)
         self.passes += 1
 
     def _graph(self, graph: LossGraph, whole: bool) -> None:

@@ -14,6 +14,7 @@ from torch.optim.optimizer import Optimizer
 
 from netvitals.checks.check import Record
 
+ROUNDING = 1e-6  # of the largest gradient
 SAMPLE = 2048  # entries of a tensor that are compared before and after a step
 CLEARED = 8  # parameters of an optimizer whose gradients are followed from step to step
 UNUSED = 0.2  # share of the weights; a smaller unused layer may be meant, such as the pooler of a language model
@@ -122,8 +123,10 @@ class ParameterChecks:
         slot.left = [(p, weakref.ref(p.grad)) for p in slot.sample() if p.grad is not None]
         if not whole:
             return
-        for p, before, version in self._before:
-            if p.grad is None or p.grad.is_sparse or not bool(_sample(p.grad).any()):
+        grads = [p.grad for p, *_ in self._before]
+        sizes = [0.0 if g is None or g.is_sparse or not g.numel() else float(_sample(g).abs().max()) for g in grads]
+        for (p, before, version), size in zip(self._before, sizes):
+            if not size > ROUNDING * max(sizes):  # a gradient that is zero but for rounding
                 continue
             after = _sample(p)
             counts = self._still.setdefault(self.names.get(id(p), ""), [0, 0])
@@ -139,7 +142,7 @@ class ParameterChecks:
             if bool(changed.any()):
                 counts = self._undone.setdefault(self.names.get(id(p), ""), [0, 0])
                 counts[1] += 1
-                counts[0] += float((_sample(p) == before)[changed].float().mean()) > 0.5
+                counts[0] += bool((_sample(p) == before)[changed].all())
         self._moved = []
 
     def _ours(self, optimizer: Optimizer) -> bool:

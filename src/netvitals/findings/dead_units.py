@@ -29,6 +29,8 @@ FALL_WARNING = 0.5  # … and half of what there was is more than that mechanism
 SPARSE = 0.10  # with fewer gates open than this, nine tenths of a layer learn nothing from a sample
 SATURATED = 0.35  # gates open at a sigmoid or tanh: a unit Gaussian input leaves more than 0.97
 FAR, LEAK = 50.0, 1e-3  # so far out, a slope of this size still teaches
+# their slope is zero everywhere: training goes around it
+STEPS = frozenset(("gt", "ge", "lt", "le", "eq", "sign", "sgn", "round", "floor", "ceil", "heaviside"))
 FLAT_BOTH_ENDS = ("sigmoid", "tanh", "softsign", "hardtanh", "erf")
 
 
@@ -76,6 +78,8 @@ def dead_units(context: Context) -> Iterator[Finding]:
             if share >= DEAD_WATCH and not leaks(context, s.site):
                 dead.append(_dated(hit(s, _gravity(s, share), share), s))
     for s in table.units("gates", metric):
+        if table.op(s.site).rstrip("_").lower() in STEPS:
+            continue
         shares, course = table.array("gates", s.site, metric), table.get("sparsity", s.site, "dead_units")
         if shares is None or shares.size < 2 or flat_at_both_ends(table, s.site) or leaks(context, s.site):
             continue

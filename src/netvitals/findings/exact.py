@@ -32,9 +32,13 @@ def _activation_fix(e: Facts) -> str:
 
 def _poles(functions: Mapping[str, int]) -> str:
     """Where which function stands at a pole."""
-    words = {"div": "a division by 0", "acos": "acos at ±1", "asin": "asin at ±1", "log1p": "log1p at −1"}
+    words = {
+        "div": "a division by 0",
+        **{name: f"{name} at or beyond ±1" for name in ("acos", "asin", "atanh")},
+        "log1p": "log1p at or below −1",
+    }
     return ", ".join(
-        f"{words.get(name, f'{name} at 0')} ({count} {'entry' if count == 1 else 'entries'})"
+        f"{words.get(name, f'{name} of 0 or less')} ({count} {'entry' if count == 1 else 'entries'})"
         for name, count in functions.items()
     )
 
@@ -78,7 +82,7 @@ TEXTS: dict[str, Text] = {
     "infinite gradient": Text(
         "critical",
         lambda e: (
-            f"The gradient is not finite: {_poles(e['functions'])}."
+            f"The {'loss' if e.get('loss') else 'gradient'} is not finite: {_poles(e['functions'])}."
             if "functions" in e
             else f"The loss turned from {e['before']:.3g} to NaN in one step: a likely cause is the infinite gradient "
             f"of {names(e['poles'])}, which the loss is made with."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -116,7 +116,11 @@ def frozen(context: Context) -> Iterator[Finding]:
     stated = table.meta.get("untrained")
     if not isinstance(stated, dict):
         return
-    still = [n for n, why in stated.items() if why == "frozen" and table.shape(n) and _as_drawn(table, n)]
+    still = [
+        n
+        for n, why in stated.items()
+        if why == "frozen" and table.shape(n) and _as_drawn(table, n) and not _is_copy(table, n, stated)
+    ]
     if not still:
         return
     share = _share(table, [n for n, why in stated.items() if why == "frozen"])
@@ -140,6 +144,17 @@ def _share(table: Measurements, left: list[str]) -> float:
     shapes = {n: float(np.prod(s)) for n, s in (table.meta.get("shapes") or {}).items()}
     total = sum(shapes.values())
     return sum(shapes.get(n, 0.0) for n in left) / total if total else 0.0
+
+
+def _is_copy(table: Measurements, name: str, untrained: Mapping[str, str]) -> bool:
+    """Whether a trained network has the same tensor: a target network, or an average of the weights."""
+    place = name.partition(".")[2]
+    shapes = table.meta.get("shapes") or {}
+    return any(
+        other not in untrained and other.partition(".")[2] == place and shape == shapes.get(name)
+        for other, shape in shapes.items()
+        if place
+    )
 
 
 def _as_drawn(table: Measurements, name: str) -> bool:
