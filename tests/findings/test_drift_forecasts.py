@@ -87,7 +87,7 @@ def test_a_spike_names_layer_channel_and_position():
 
 
 def test_a_watched_run_on_random_data_is_told_of_the_cliff():
-    """Drift on random labels with a large rate drives the last layer's zeros up; the finding says so before it is there."""
+    """Drift on random labels with a large rate drives the last layer's zeros up, and a finding says so."""
     torch.manual_seed(0)
     net = models.build("mlp:64-64x3-10,bias=false,init=he", seed=0)
     optimizer = torch.optim.SGD(net.parameters(), 0.02, momentum=0.9)

@@ -7,8 +7,8 @@ from netvitals.capture import ArrayMeasurement, Measurement
 from netvitals.findings import diagnose
 from netvitals.findings.drift import _outlook
 from netvitals.findings.forecasts import push_sign
-from netvitals.findings.sparsity import costly_level
 from netvitals.findings.series import Series, table_of
+from netvitals.findings.sparsity import costly_level
 from netvitals.forecasts import Forecast
 from netvitals.gates import predict
 

@@ -9,7 +9,6 @@ from netvitals.capture import StepColumns
 from netvitals.forecasts import Forecast, Forecaster, by_method, log_of, score, skill
 from netvitals.optim.schedules import RatePlan
 
-
 SKILLED = "squared error, mlp"
 
 

@@ -81,7 +81,7 @@ def test_a_method_below_the_least_skill_is_refused_with_the_reason(monkeypatch, 
     assert found.known is speaks and not skill.shown(f, "squared error, cnn").known
     if not speaks:
         assert found.refused == "no method beats the baseline for this kind of run (squared error, mlp)"
-    assert "no loss tensor was given" in skill.shown(f, "").refused
+    assert "no loss with a graph was given" in skill.shown(f, "").refused
 
 
 def test_the_table_that_is_shipped_has_every_method_and_numbers_of_skill():

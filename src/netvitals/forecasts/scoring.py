@@ -1,4 +1,4 @@
-"""When its target step is reached a forecast is scored: how far off, inside its intervals or not, against a baseline."""
+"""A forecast is scored once its target step is reached: how far off, inside its intervals or not, and a baseline."""
 
 from __future__ import annotations
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -35,7 +34,7 @@ def skills() -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
 def measured(method: str, kind: str) -> float:
     """The skill of a method on a kind of run; −∞ where it was not measured.
 
-    >>> measured("losses", "cross-entropy, quantum")
+    >>> measured("losses", "cross-entropy, gnn")
     -inf
     """
     value = skills().get(METHODS.get(method, method), {}).get(kind, {}).get("skill")
@@ -46,13 +45,22 @@ def shown(forecast: Forecast, kind: str) -> Forecast:
     """The forecast where its method has a measured skill on this kind of run, else a refusal with the reason.
 
     >>> f = Forecast(quantity="loss/lost", made_at=3, for_step=9, value=5.0, method="climb")
-    >>> print(shown(f, "cross-entropy, quantum"))
-    loss/lost at model: no forecast at step 3: no method beats the baseline for this kind of run (cross-entropy, quantum)
+    >>> print(shown(f, "cross-entropy, gnn"))
+    loss/lost at model: no forecast at step 3: no method beats the baseline for this kind of run (cross-entropy, gnn)
     """
-    if forecast.refused or measured(forecast.method, kind) >= LEAST:
-        return forecast
-    why = f"{WHY} ({kind or 'unknown: no loss tensor was given to step()'})"
-    return replace(refusal(forecast.quantity, forecast.made_at, forecast.method, why), site=forecast.site)
+    why = "" if forecast.refused else unskilled(forecast.method, kind)
+    return refusal(forecast.quantity, forecast.made_at, forecast.method, why) if why else forecast
+
+
+def unskilled(method: str, kind: str) -> str:
+    """Why a method is not shown on a kind of run; empty where it is.
+
+    >>> unskilled("look-ahead", "")
+    'no method beats the baseline for this kind of run (unknown: no loss with a graph was given to step())'
+    """
+    if measured(method, kind) >= LEAST:
+        return ""
+    return f"{WHY} ({kind or 'unknown: no loss with a graph was given to step()'})"
 
 
 def kind_of(loss: Tensor, model: nn.Module) -> str:

@@ -36,8 +36,8 @@ class EscapeForecast(Result):
     """Estimated escape ``step`` with its interval, ``low`` to ``high`` at ``level``, or no forecast and the ``reason``.
 
     Made ``at`` the last look by ``method``, with ``r`` small layers, for the share ``drop`` of the resting loss to be
-    gone, on a plateau of level ``rest``; ``skipped`` is what could not be used → reason. Returned by
-    :func:`forecast_live`, :func:`forecast_escape`.
+    gone, on a plateau of level ``rest``; ``skipped`` is what could not be used → reason; ``looks`` and ``told`` are the
+    measurements and forecasts behind it. Returned by :func:`netvitals.saddle.plateau`.
     """
 
     at: int  # step of the last look
@@ -51,6 +51,8 @@ class EscapeForecast(Result):
     reason: str = ""
     rest: float = math.nan  # the level of the plateau it is about, where that is known
     skipped: Mapping[str, str] = field(default_factory=dict)
+    looks: tuple[tuple[float, Snapshot], ...] = field(default=(), repr=False)  # learning rate and measurement
+    told: tuple[EscapeForecast, ...] = field(default=(), repr=False)  # what was said before
 
     @property
     def known(self) -> bool:
