@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-import netvitals as nv
 from netvitals.findings import RULES
 
 GALLERY = Path(__file__).parents[2] / "docs" / "gallery"

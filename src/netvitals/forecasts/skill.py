@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
+from torch.autograd.function import BackwardCFunction
 
 from netvitals.forecasts.forecast import Forecast, refusal
 
@@ -21,6 +22,7 @@ LEAST = 0.2  # a method with less is not shown
 WHY = "no method beats the baseline for this kind of run"
 MOST = 20_000  # nodes of a graph that are read
 METHODS = {"saddle": "plateau", "climb": "losses", "schedule": "losses", "look-ahead": "look-ahead"}
+LAYERS = {"Addmm", "Mm", "Bmm", "Baddbmm", "Mv", "Convolution", "MkldnnConvolution"}
 CROSS_ENTROPY = {"NllLoss", "NllLoss2D", "BinaryCrossEntropy", "BinaryCrossEntropyWithLogits"}
 
 
@@ -78,12 +80,13 @@ def kind_of(loss: Tensor, model: nn.Module) -> str:
     if loss.grad_fn is None:
         return ""
     names: set[str] = set()
-    residual = gated = False
+    residual = gated = hidden = False
     for node, name in _nodes(loss.grad_fn):
         inner = [fn for fn, _ in node.next_functions if fn is not None and _name(fn) != "AccumulateGrad"]
         names.add(name)
-        if "Nll" not in name and len(inner) == 2 and not _early(names):
-            residual, gated = residual or name == "Add", gated or name == "Mul"
+        hidden = hidden or isinstance(node, BackwardCFunction)
+        if len(inner) == 2 and names & LAYERS:  # what is added or multiplied before any layer is the loss's own
+            residual, gated = residual or name == "Add", gated or (name == "Mul" and _gates(*inner))
     modules = {type(m) for m in model.modules()}
     has = lambda *kinds: any(issubclass(m, kinds) for m in modules)
     mixes = "Bmm" in names and bool(names & {"Softmax", "SafeSoftmax"})
@@ -93,6 +96,8 @@ def kind_of(loss: Tensor, model: nn.Module) -> str:
         architecture = "recurrent"
     elif "Convolution" in names or "MkldnnConvolution" in names:
         architecture = "cnn"
+    elif hidden or not names & LAYERS:  # compiled, checkpointed, or without a layer
+        architecture = "unknown"
     else:
         architecture = "gated" if gated else "residual" if residual else "mlp"
     return f"{_loss_kind(names)}, {architecture}"
@@ -105,9 +110,10 @@ def _loss_kind(names: set[str]) -> str:
     return "squared error" if squares else "other loss"
 
 
-def _early(names: set[str]) -> bool:
-    """Whether no layer was met yet: what is added or multiplied there is the loss's own."""
-    return not names & {"Addmm", "Mm", "Bmm", "Convolution", "MkldnnConvolution", "UnsafeView", "Mv"}
+def _gates(one: Any, other: Any) -> bool:
+    """Whether a product is one of two paths: not of a value with its own sigmoid or its own norm."""
+    feeds = lambda a, b: any(fn is b for fn, _ in a.next_functions)
+    return not (feeds(one, other) or feeds(other, one) or {_name(one), _name(other)} & {"Rsqrt", "Reciprocal"})
 
 
 def _nodes(root: Any) -> Iterator[tuple[Any, str]]:

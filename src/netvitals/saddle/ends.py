@@ -64,11 +64,16 @@ def plateau(
     """
     if earlier is not None and not earlier.at < step:
         raise ValueError(f"step must be after that of the measurement before, got {step} after {earlier.at}")
-    plain = not isinstance(optimizer, torch.optim.Optimizer)
+    rule, why = _rule(optimizer)
     seen = measure_plateau(
-        model, loss_fn, batch, mode=mode, seed=seed, step=step, optimizer=None if plain else optimizer
+        model,
+        loss_fn,
+        batch,
+        mode=mode,
+        seed=seed,
+        step=step,
+        optimizer=optimizer if isinstance(optimizer, torch.optim.Optimizer) else None,
     )
-    rule, why = ({"lr": float(optimizer), "rule": "sgd"}, "") if plain else optimizer_rule(optimizer)
     before = () if earlier is None else earlier.looks
     looks = (*before, (float(rule.get("lr", 0.0)), seen))
     told = () if earlier is None else (*earlier.told, replace(earlier, looks=(), told=()))
@@ -95,3 +100,9 @@ def plateau(
             **rule,
         )
     return replace(found, looks=looks, told=told)
+
+
+def _rule(optimizer: torch.optim.Optimizer | float) -> tuple[dict[str, Any], str]:
+    if isinstance(optimizer, torch.optim.Optimizer):
+        return optimizer_rule(optimizer)
+    return {"lr": float(optimizer), "rule": "sgd"}, ""
