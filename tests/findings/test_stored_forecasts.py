@@ -69,7 +69,7 @@ def with_forecasts(*made, steps=60):
 
 
 def event(quantity, value, made_at=50, **more):
-    given = {"site": "model", "interval50": (value - 5, value + 5), "interval80": (value - 10, value + 10)}
+    given = {"site": "model", "interval80": (value - 10, value + 10)}
     return Forecast(quantity=quantity, made_at=made_at, for_step=int(value + 10), value=value, **{**given, **more})
 
 
