@@ -11,8 +11,7 @@ from torch.nn import functional as F
 
 import netvitals as nv
 from netvitals import saddle
-from netvitals.saddle.laws.integration import integrate
-from netvitals.saddle.measure.forecasting import forecast, forecast_live
+from netvitals.saddle.measure.forecasting import forecast_live
 from netvitals.saddle.measure.plateau import measure_plateaus
 from netvitals.saddle.students.network import output
 from netvitals.saddle.students.task import antithetic_sample
@@ -116,38 +115,6 @@ def test_forecast_tells_the_escape_step_of_a_training(rule, lr):
             assert told_text.step == pytest.approx(true, rel=tolerance), (rule, share, told_text)
         over = forecast_live(history, lr=lr, rule=rule)
         assert not over.known and "over" in over.reason and "no forecast" in str(over)
-
-
-@pytest.mark.parametrize("r", [1, 2, 3, 5])
-def test_series_forecast_follows_its_own_law(r):
-    """γ̇ = c(γ² + b²)^{1−1/r} integrated exactly: the series alone must find its end."""
-    b, c, end = 1e-3, 0.01, 2 * (1 - math.sqrt(0.5)) * 0.2
-    path = integrate(
-        lambda x, rows: c * (x.square() + b * b) ** (1 - 1 / r),
-        torch.zeros(1, 1).double(),
-        events=lambda x, rows: x - end,
-        rtol=1e-9,
-    )
-    true = float(path.event_t)
-    t, g = path.t[:, 0].numpy(), path.x[:, 0, 0].numpy()
-    grid = np.linspace(0, 0.8 * true, 60)
-    told_text = forecast(grid, np.interp(grid, t, g), resting=0.2, r=r)
-    assert told_text.step == pytest.approx(true, rel=0.05) and told_text.low < true < told_text.high
-    free = forecast(grid, np.interp(grid, t, g), resting=0.2)
-    assert free.known and free.step == pytest.approx(true, rel=0.25)
-
-
-def test_series_forecast_refuses_with_a_reason():
-    t = np.arange(20.0)
-    assert "too few" in forecast([1, 2], [0.1, 0.2], resting=1.0).reason
-    assert "over" in forecast(t, np.linspace(0, 2, 20), resting=1.0).reason
-    assert "not positive" in forecast(t, -np.ones(20), resting=1.0).reason
-    assert "bend" in forecast(t, 1e-5 * (t + 1), resting=1.0, r=4).reason
-    assert "not grow" in forecast(t, 1e-3 * np.exp(-t), resting=1.0, r=3).reason
-    with pytest.raises(ValueError, match="one length"):
-        forecast(t, t[:-1], resting=1.0)
-    with pytest.raises(ValueError, match="between 0 and 1"):
-        forecast(t, t, resting=1.0, drop=2.0)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from netvitals.capture import Measurement
 from netvitals.cli import main
 from netvitals.runs import RunWriter
 from netvitals.saddle.laws.escape import leading
-from netvitals.saddle.measure.forecasting import forecast, forecast_live
+from netvitals.saddle.measure.forecasting import forecast_live
 from netvitals.saddle.measure.plateau import Snapshot
 
 
@@ -46,14 +46,6 @@ def test_only_the_measured_loss_says_that_it_is_over():
     for loss in (0.14, 0.11, 0.101):
         assert forecast_live([seen(signal=0.2, loss=loss)], lr=0.01).known
     assert "over" in forecast_live([seen(signal=0.01, loss=0.099)], lr=0.01).reason
-
-
-def test_the_height_of_the_plateau_sets_the_end():
-    t = np.arange(0, 400, 10)
-    signal = (0.5 - t / 1000) ** -3 / 40000
-    low, high = (forecast(t, signal, resting=r, r=3).step for r in (0.2, 0.8))
-    end = lambda resting: 1000 * (0.5 - (40000 * 2 * (1 - math.sqrt(0.5)) * resting) ** (-1 / 3))
-    assert low == pytest.approx(end(0.2), rel=0.03) and high == pytest.approx(end(0.8), rel=0.03)
 
 
 def test_the_gain_of_a_layer_is_over_its_smaller_side():

@@ -18,11 +18,12 @@ from torch.nn import functional as F
 
 from netvitals import saddle
 from netvitals.saddle import Snapshot
-from netvitals.saddle.measure.forecasting import forecast, forecast_live
+from netvitals.saddle.measure.forecasting import forecast_live
 from netvitals.saddle.measure.plateau import measure_plateaus
 from netvitals.saddle.students.network import output
 from netvitals.saddle.students.task import antithetic_sample
 from netvitals_lab import Config, Resources, Row, Study
+from netvitals_lab.papers.saddle_escape.series_forecast import series_forecast
 
 FRACTIONS = (0.1, 0.25, 0.5, 0.75)
 METHODS = ("live", "series", "linear", "power")
@@ -117,7 +118,7 @@ def _tell(seen: Sequence[Snapshot], r: int, rule: dict[str, Any], drop: float) -
     live = forecast_live(seen, drop=drop, **rule)
     steps = [s.step for s in seen]
     signal = [s.signal for s in seen]
-    series = forecast(steps, signal, resting=seen[-1].resting, r=r, rule=rule["rule"], drop=drop)
+    series = series_forecast(steps, signal, resting=seen[-1].resting, r=r, rule=rule["rule"], drop=drop)
     rows: list[Row] = []
     for name, t in (("live", live), ("series", series)):
         numbers = {"step": t.step, "low": t.low, "high": t.high, "r_found": t.r}
