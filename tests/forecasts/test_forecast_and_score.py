@@ -50,6 +50,7 @@ def test_an_event_that_never_came_is_outside():
 def test_skill_is_against_the_best_baseline_after_the_fact():
     (found,) = by_method([score(made(naive={"a": 60.0, "b": 150.0}), t) for t in (110.0, 110.0, 112.0)])
     assert found.best_naive == "b" and found.skill == pytest.approx(1 - 10 / 40) and found.coverage80 == 1.0
+    assert "skill +0.75 against 'b', 80 % intervals held 100%" in str(found)
     (never,) = by_method([score(made(naive={"a": 60.0}), math.inf)])
     assert math.isnan(never.skill) and "most did not come true" in str(never)
 
