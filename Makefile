@@ -63,7 +63,7 @@ matrix:
 	done; done; done; done
 
 bench: $(VENV)/.dev
-	for f in bench/watching/watch.py bench/curvature/run.py bench/models/[a-z]*.py bench/forecasts/run.py; do echo "== $$f"; $(BIN)/python $$f || exit 1; done
+	for f in bench/watching/watch.py bench/curvature/run.py bench/models/[a-z]*.py bench/forecasts/plateaus.py bench/forecasts/divergence.py bench/forecasts/skill.py; do echo "== $$f"; $(BIN)/python $$f || exit 1; done
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist site

@@ -18,8 +18,6 @@ import torch
 from torch import Tensor, nn
 
 import netvitals as nv
-from netvitals.forecasts import ForecastLog, Score
-from netvitals.forecasts import forecast_log as ledger
 
 HERE = Path(__file__).parent
 VIEW = {"width": 1280, "height": 1180}  # pixels of a picture
@@ -123,24 +121,13 @@ def examine(piece: Piece, title: str, arguments: argparse.Namespace) -> nv.Check
 
 
 def show(run: nv.Run, title: str, arguments: argparse.Namespace) -> nv.Findings:
-    """Findings and the forecast to tell, in the terminal; the report, and its picture, beside the run's folder."""
+    """Findings in the terminal; the report, and its picture, beside the run's folder."""
     found = run.findings()
     page = nv.report.write(run, run.path.parent.with_suffix(".html"), title=title, findings=found)
-    print(f"== {title}\n{found}\n\n{told(ledger(run))}\n\nThe report: {page}")
+    print(f"== {title}\n{found}\n\nThe report: {page}")
     if arguments.picture:
         print(f"Its picture: {picture(page)}")
     return found
-
-
-def told(book: ForecastLog) -> str:
-    """How the forecasts did, and the one that was made furthest ahead."""
-    far = furthest(book)
-    return str(book) if far is None else f"{book}\nfurthest ahead: {far}"
-
-
-def furthest(book: ForecastLog) -> Score | None:
-    """Of the forecasts whose day came, the one with the longest way to go; the earliest of these."""
-    return max(book.scores, key=lambda s: (s.forecast.for_step - s.forecast.made_at, -s.forecast.made_at), default=None)
 
 
 def picture(page: Path) -> Path:

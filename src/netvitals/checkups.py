@@ -143,7 +143,7 @@ def checkup(
             then, and ``curvature_note`` says what was left out.
         singular: also the dead directions that need no rate: norm kernels, the stream's floor, V–O, redundant units.
         optimizer: what will train the model, or the learning rate of plain gradient descent: with it the end of the
-            plateau is forecast that a network of small layers begins with (:func:`netvitals.saddle.escape_rollout`).
+            plateau is forecast that a network of small layers begins with (:func:`netvitals.saddle.plateau`).
         progress: called with (products done, products planned) while curvature is measured.
         forward: how to run the model on a batch of any other kind, ``forward(model, batch)``; ``loss_fn`` is a function
             of (output, batch) then, and with None what ``forward`` returns is the loss or holds it.

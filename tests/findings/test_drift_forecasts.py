@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from scipy.stats import linregress
 
 import netvitals as nv
 from netvitals.capture import Measurement
@@ -53,6 +56,20 @@ def test_a_trend_is_told_where_it_is_sure(values, way):
     assert trend(series(values)) == way
 
 
+def test_a_trend_is_that_of_least_squares_over_the_last_third():
+    g, ways = np.random.default_rng(2), []
+    for n in (18, 20, 60):
+        for slope in np.linspace(-0.05, 0.05, 60):
+            y = slope * np.arange(n) * (np.arange(n) >= n // 2) + g.normal(0, 0.1, n)
+            size = max(6, math.ceil(n / 3))
+            fit = linregress(10 * np.arange(n)[-size:], y[-size:])
+            ways.append(int(np.sign(fit.slope)) * (abs(fit.slope) > 2 * fit.stderr))
+            assert trend(Series("drift", "o", "euler", 10 * np.arange(n), y)) == ways[-1]
+    assert {-1, 0, 1} == set(ways)
+    five, six = (Series("drift", "o", "euler", np.arange(n), np.arange(n) / 7) for n in (5, 6))
+    assert (trend(five), trend(six)) == (0, 1)
+
+
 def test_drift_that_slows_down_and_drift_that_has_turned():
     sink = np.linspace(0.0, -0.3, len(STEPS))
     (soon,) = text(measurements(push=1.0 - STEPS / 400, sink=sink))
@@ -87,7 +104,7 @@ def test_a_spike_names_layer_channel_and_position():
 
 
 def test_a_watched_run_on_random_data_is_told_of_the_cliff():
-    """Drift on random labels with a large rate drives the last layer's zeros up; the finding says so before it is there."""
+    """Drift on random labels with a large rate drives the last layer's zeros up, and a finding says so."""
     torch.manual_seed(0)
     net = models.build("mlp:64-64x3-10,bias=false,init=he", seed=0)
     optimizer = torch.optim.SGD(net.parameters(), 0.02, momentum=0.9)

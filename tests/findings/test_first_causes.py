@@ -53,8 +53,8 @@ def finding(rule, severity="warning", since=0):
 
 def losing(loss, made_at=60, **more):
     called = Forecast(
-        quantity="loss/lost", site="model", made_at=made_at, for_step=400, value=200.0, interval50=(150.0, 250.0),
-        interval80=(100.0, 400.0), horizon="event",
+        quantity="loss/lost", site="model", made_at=made_at, for_step=400, value=200.0,
+        interval80=(100.0, 400.0),
     )  # fmt: skip
     return Source("ReLU", forecasts=[called.to_dict()], **more).add("loss", "model", "loss", loss, range(160))
 

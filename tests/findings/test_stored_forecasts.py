@@ -7,8 +7,8 @@ from netvitals.capture import ArrayMeasurement, Measurement
 from netvitals.findings import diagnose
 from netvitals.findings.drift import _outlook
 from netvitals.findings.forecasts import push_sign
-from netvitals.findings.sparsity import costly_level
 from netvitals.findings.series import Series, table_of
+from netvitals.findings.sparsity import costly_level
 from netvitals.forecasts import Forecast
 from netvitals.gates import predict
 
@@ -69,7 +69,7 @@ def with_forecasts(*made, steps=60):
 
 
 def event(quantity, value, made_at=50, **more):
-    given = {"site": "model", "interval50": (value - 5, value + 5), "interval80": (value - 10, value + 10)}
+    given = {"site": "model", "interval80": (value - 10, value + 10)}
     return Forecast(quantity=quantity, made_at=made_at, for_step=int(value + 10), value=value, **{**given, **more})
 
 

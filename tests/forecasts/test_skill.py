@@ -73,6 +73,29 @@ def test_losses_by_hand_and_losses_without_a_graph():
     assert kind_of(F.mse_loss(net(x), x).detach(), net) == ""
 
 
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, g):
+        return 2 * g
+
+
+def test_a_kind_is_not_guessed():
+    net, x = MLP(), torch.randn(5, 4)
+    hidden = lambda: Doubled.apply(net(x))  # as torch.compile and checkpointing hide what is inside
+    assert kind_of(F.mse_loss(hidden(), x), net) == "squared error, unknown"
+    bare = nn.Embedding(3, 4)
+    assert kind_of(F.mse_loss(bare(torch.zeros(5, dtype=torch.long)), x), bare) == "squared error, unknown"
+    layer = nn.Linear(4, 4)
+    own = lambda h: h * torch.sigmoid(h)
+    assert kind_of(F.mse_loss(layer(own(layer(x))), x), layer) == "squared error, mlp"  # SiLU by hand is no gate
+    normed = lambda h: h * torch.rsqrt(h.square().mean(-1, keepdim=True))
+    assert kind_of(F.mse_loss(layer(normed(layer(x))), x), layer) == "squared error, mlp"  # nor is RMSNorm
+
+
 @pytest.mark.parametrize(("value", "speaks"), [(0.2, True), (0.19, False), (None, False), (-3.0, False)])
 def test_a_method_below_the_least_skill_is_refused_with_the_reason(monkeypatch, value, speaks):
     monkeypatch.setattr(skill, "skills", lambda: {"plateau": {"squared error, mlp": {"skill": value}}})
@@ -81,7 +104,7 @@ def test_a_method_below_the_least_skill_is_refused_with_the_reason(monkeypatch, 
     assert found.known is speaks and not skill.shown(f, "squared error, cnn").known
     if not speaks:
         assert found.refused == "no method beats the baseline for this kind of run (squared error, mlp)"
-    assert "no loss tensor was given" in skill.shown(f, "").refused
+    assert "no loss with a graph was given" in skill.shown(f, "").refused
 
 
 def test_the_table_that_is_shipped_has_every_method_and_numbers_of_skill():

@@ -192,12 +192,14 @@ def test_a_schedule_moves_the_date():
     assert not never.known and "does not reach its end" in never.reason
 
 
-def test_forecasts_that_recede_are_withdrawn():
+@pytest.mark.parametrize(("step", "drop", "silent"), [(-5.0, 0.5, True), (50.0, 0.5, False), (-5.0, 1e-9, False)])
+def test_a_forecast_whose_step_has_passed_without_the_drop_silences_the_method(step, drop, silent):
     first = outlook(4.0)
-    expired = [replace(first, at=first.at - 100 * i, high=first.at - 10.0) for i in range(1, 4)]
-    assert outlook(4.0, earlier=expired[:2]).known
-    withdrawn = outlook(4.0, earlier=expired)
-    assert not withdrawn.known and "recede" in withdrawn.reason
+    earlier = replace(first, at=first.at - 100, step=first.at + step, high=first.at + 900.0, drop=drop)
+    found = outlook(4.0, earlier=[earlier])
+    assert found.known is not silent
+    if silent:
+        assert f"said step {earlier.step:.0f}, which passed without the drop: no more forecasts" in found.reason
 
 
 def chain(signals, **more):
@@ -249,13 +251,6 @@ def test_a_schedule_stretches_date_and_interval_of_the_chains_law_alike():
         assert getattr(slow, name) - now == pytest.approx(2 * (getattr(plain, name) - now)), name
     assert (plain.low - now) * (plain.high - now) == pytest.approx((plain.step - now) ** 2)  # even in ln(time left)
     assert (plain.high - now) / (plain.step - now) == pytest.approx(math.exp(1.2816 * SPREAD), rel=1e-3)
-
-
-def test_only_forecasts_of_this_plateau_count_as_having_receded():
-    first = outlook(4.0)
-    for rest, known in ((first.rest * 1.01, False), (first.rest * 1.05, True), (first.rest * 0.5, True)):
-        expired = [replace(first, at=first.at - 100 * i, high=first.at - 10.0, rest=rest) for i in range(1, 4)]
-        assert outlook(4.0, earlier=expired).known == known, rest
 
 
 def test_decay_that_holds_the_layers_down_silences_the_chains_law():

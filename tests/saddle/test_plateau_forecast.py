@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 import netvitals as nv
 from netvitals import saddle
-from netvitals.saddle.laws.integration import integrate
+from netvitals.saddle.measure.forecasting import forecast_live
 from netvitals.saddle.measure.plateau import measure_plateaus
 from netvitals.saddle.students.network import output
 from netvitals.saddle.students.task import antithetic_sample
@@ -110,43 +110,11 @@ def test_forecast_tells_the_escape_step_of_a_training(rule, lr):
         assert true > 150
         for share, tolerance in ((0.1, 0.45), (0.5, 0.2), (0.75, 0.12)):
             seen = [s for s in history if s.step <= share * true]
-            told_text = saddle.forecast_live(seen, lr=lr, rule=rule)
+            told_text = forecast_live(seen, lr=lr, rule=rule)
             assert told_text.known and told_text.r == 3
             assert told_text.step == pytest.approx(true, rel=tolerance), (rule, share, told_text)
-        over = saddle.forecast_live(history, lr=lr, rule=rule)
+        over = forecast_live(history, lr=lr, rule=rule)
         assert not over.known and "over" in over.reason and "no forecast" in str(over)
-
-
-@pytest.mark.parametrize("r", [1, 2, 3, 5])
-def test_series_forecast_follows_its_own_law(r):
-    """γ̇ = c(γ² + b²)^{1−1/r} integrated exactly: the series alone must find its end."""
-    b, c, end = 1e-3, 0.01, 2 * (1 - math.sqrt(0.5)) * 0.2
-    path = integrate(
-        lambda x, rows: c * (x.square() + b * b) ** (1 - 1 / r),
-        torch.zeros(1, 1).double(),
-        events=lambda x, rows: x - end,
-        rtol=1e-9,
-    )
-    true = float(path.event_t)
-    t, g = path.t[:, 0].numpy(), path.x[:, 0, 0].numpy()
-    grid = np.linspace(0, 0.8 * true, 60)
-    told_text = saddle.forecast(grid, np.interp(grid, t, g), resting=0.2, r=r)
-    assert told_text.step == pytest.approx(true, rel=0.05) and told_text.low < true < told_text.high
-    free = saddle.forecast(grid, np.interp(grid, t, g), resting=0.2)
-    assert free.known and free.step == pytest.approx(true, rel=0.25)
-
-
-def test_series_forecast_refuses_with_a_reason():
-    t = np.arange(20.0)
-    assert "too few" in saddle.forecast([1, 2], [0.1, 0.2], resting=1.0).reason
-    assert "over" in saddle.forecast(t, np.linspace(0, 2, 20), resting=1.0).reason
-    assert "not positive" in saddle.forecast(t, -np.ones(20), resting=1.0).reason
-    assert "bend" in saddle.forecast(t, 1e-5 * (t + 1), resting=1.0, r=4).reason
-    assert "not grow" in saddle.forecast(t, 1e-3 * np.exp(-t), resting=1.0, r=3).reason
-    with pytest.raises(ValueError, match="one length"):
-        saddle.forecast(t, t[:-1], resting=1.0)
-    with pytest.raises(ValueError, match="between 0 and 1"):
-        saddle.forecast(t, t, resting=1.0, drop=2.0)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +128,7 @@ def test_series_forecast_refuses_with_a_reason():
 def test_networks_that_are_no_chain_get_no_forecast(make, reason):
     latest = saddle.measure_plateau(make(), half_mse, PROBE)
     assert reason in latest.reason
-    told_text = saddle.forecast_live([latest], lr=0.1)
+    told_text = forecast_live([latest], lr=0.1)
     assert not told_text.known and reason in told_text.reason
 
 
@@ -176,14 +144,14 @@ class Residual(nn.Module):
 
 def test_no_small_layer_no_forecast_and_bad_arguments():
     latest = saddle.measure_plateau(small_net(eps=1.0), half_mse, PROBE)
-    assert "no layer is small" in saddle.forecast_live([latest], lr=0.1).reason
-    assert saddle.forecast_live([latest], lr=0.1, r=2).known
+    assert "no layer is small" in forecast_live([latest], lr=0.1).reason
+    assert forecast_live([latest], lr=0.1, r=2).known
     with pytest.raises(ValueError, match="at least one look"):
-        saddle.forecast_live([], lr=0.1)
+        forecast_live([], lr=0.1)
     with pytest.raises(ValueError, match="rule must be"):
-        saddle.forecast_live([latest], lr=0.1, rule="muon")
+        forecast_live([latest], lr=0.1, rule="muon")
     with pytest.raises(ValueError, match="positive"):
-        saddle.forecast_live([latest], lr=-0.1)
+        forecast_live([latest], lr=-0.1)
 
 
 def test_rules_are_read_off_optimizers():
@@ -208,7 +176,7 @@ def test_convolutional_chain_gets_a_forecast():
             layer.weight.mul_(0.05)
     latest = saddle.measure_plateau(net, F.cross_entropy, (torch.randn(64, 1, 6, 6), torch.randint(0, 3, (64,))))
     assert latest.small == (0, 1, 2)
-    assert saddle.forecast_live([latest], lr=0.1).known
+    assert forecast_live([latest], lr=0.1).known
 
 
 def test_forecast_lives_in_watch_and_leaves_training_as_it_was(tmp_path):

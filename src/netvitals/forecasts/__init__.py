@@ -23,6 +23,7 @@ from netvitals.forecasts.scoring import Score as Score
 from netvitals.forecasts.scoring import by_method as by_method
 from netvitals.forecasts.scoring import score as score
 from netvitals.forecasts.skill import kind_of as kind_of
+from netvitals.forecasts.skill import unskilled as unskilled
 
 __all__ = [
     "Forecast",

@@ -216,14 +216,13 @@ def lost_near(step: int, left: float, spread: float, method: str, conditions: Ma
     >>> print(lost_near(100, 50.0, 0.3, "look-ahead", {}))
     loss/lost at model: near step 150 (80 % interval 134 to 173; look-ahead, made at step 100)
     """
-    span = [(step + left * math.exp(-z * spread), step + left * math.exp(z * spread)) for z in (0.674, 1.282)]
+    span = step + left * math.exp(-1.282 * spread), step + left * math.exp(1.282 * spread)
     return Forecast(
         quantity=QUANTITY,
         made_at=step,
-        for_step=math.ceil(span[1][1]),
+        for_step=math.ceil(span[1]),
         value=step + left,
-        interval50=span[0],
-        interval80=span[1],
+        interval80=span,
         method=method,
         conditions=dict(conditions),
     )

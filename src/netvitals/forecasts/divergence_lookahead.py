@@ -34,7 +34,7 @@ CALM, NEVER = 20, 2**62  # steps of a run before anything is looked ahead
 
 @dataclass(frozen=True, kw_only=True)
 class Lookahead:
-    """What a watch looks ahead with. It costs up to as many gradient steps as the run has, none where nothing is suspicious.
+    """What a watch looks ahead with: up to as many gradient steps as the run has, none where nothing is suspicious.
 
     Args:
         batches: such as the run trains on; what it holds when a look-ahead comes is used, so that it may be a deque of

@@ -21,14 +21,13 @@ class Forecast:
         made_at: the step at which it was made.
         for_step: the step at which it is scored, the last one of its 80 % interval.
         value: the step at which it is expected. NaN where it is refused.
-        interval50: holds the truth half of the time.
         interval80: holds it four times in five.
         method: ``saddle``, ``climb``, ``schedule`` or ``look-ahead``.
         conditions: what the method takes for granted, and what was measured of it on this network.
         refused: why there is none, in words; empty where there is one.
         naive: what the baseline says.
 
-    >>> print(Forecast(quantity="plateau/drop@0.5", made_at=100, for_step=260, value=200.0, interval50=(180, 220),
+    >>> print(Forecast(quantity="plateau/drop@0.5", made_at=100, for_step=260, value=200.0,
     ...                interval80=(160, 260), method="saddle"))
     plateau/drop@0.5 at model: near step 200 (80 % interval 160 to 260; saddle, made at step 100)
     """
@@ -38,7 +37,6 @@ class Forecast:
     made_at: int
     for_step: int
     value: float = math.nan
-    interval50: Interval = NOTHING
     interval80: Interval = NOTHING
     method: str = ""
     conditions: Mapping[str, str] = field(default_factory=dict)
@@ -71,9 +69,8 @@ class Forecast:
             record: plain values; keys that are unknown are ignored.
         """
         values = {key: record[key] for key in cls.__dataclass_fields__ if key in record}
-        for key in ("interval50", "interval80"):
-            if key in values:
-                values[key] = (float(values[key][0]), float(values[key][1]))
+        if "interval80" in values:
+            values["interval80"] = (float(values["interval80"][0]), float(values["interval80"][1]))
         for key in ("conditions", "naive"):
             values[key] = dict(values.get(key) or {})
         return cls(**values)

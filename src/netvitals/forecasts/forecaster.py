@@ -1,4 +1,4 @@
-"""What is forecast of one run while it trains: divergence from its losses, the end of a plateau where it is measured."""
+"""What is forecast of one run: divergence from its losses, the end of a plateau where that is measured."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Forecaster:
         self._plan = self._plan_of(columns.step) or self._plan
         if self._plan is not None:
             self.danger.plan(columns.step, self._plan.lr[:, 0])
-        for i, (vital, site, metric) in self._noted(columns):
+        for i, (vital, site, _) in self._noted(columns):
             value = float(columns.values[i])
             if vital == "gradients":
                 self._beside["update ratio"] = f"{value:.3g}"

@@ -130,7 +130,7 @@ def forecast_log(run: Run) -> ForecastLog:
     >>> import netvitals, tempfile
     >>> from netvitals.capture import Measurement
     >>> from netvitals.runs import RunWriter
-    >>> f = Forecast(quantity="plateau/drop@0.5", made_at=1, for_step=4, value=2.0, interval50=(2, 3),
+    >>> f = Forecast(quantity="plateau/drop@0.5", made_at=1, for_step=4, value=2.0,
     ...              interval80=(1, 4), method="saddle", conditions={"below": "0.5"}, naive={"as long again": 2.0})
     >>> with RunWriter(tempfile.mkdtemp() + "/run") as writer:
     ...     writer.write([Measurement(step, "plateau", "model", "loss", 1 - 0.2 * step) for step in range(5)])

@@ -14,7 +14,7 @@ from netvitals.saddle import EscapeForecast
 
 AGAIN = 1.1  # forecasts are made when the run has grown by this factor since the last ones
 KEPT = 512  # measured steps that are remembered
-NORMAL50, NORMAL80 = 0.6745, 1.2816
+NORMAL80 = 1.2816
 
 
 class PlateauWatch:
@@ -88,14 +88,13 @@ def first_below(
 
 
 def _event(step: int, left: float, spread: float, drop: float, below: float, conditions: dict[str, str]) -> Forecast:
-    around = [(step + left * math.exp(-z * spread), step + left * math.exp(z * spread)) for z in (NORMAL50, NORMAL80)]
+    around = step + left * math.exp(-NORMAL80 * spread), step + left * math.exp(NORMAL80 * spread)
     return Forecast(
         quantity=f"plateau/drop@{drop:g}" if drop >= 0.1 else "plateau/leaves",
         made_at=step,
-        for_step=math.ceil(around[1][1]),
+        for_step=math.ceil(around[1]),
         value=step + left,
-        interval50=around[0],
-        interval80=around[1],
+        interval80=around,
         method="saddle",
         conditions={**conditions, "below": f"{below:.6g}"},
         naive={"as long again": 2.0 * step},

@@ -1,11 +1,10 @@
-"""When its target step is reached a forecast is scored: how far off, inside its intervals or not, against a baseline."""
+"""A forecast is scored once its target step is reached: how far off, inside its intervals or not, and a baseline."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -23,7 +22,6 @@ class Score(Result):
         forecast: as it was made.
         truth: the step at which the event came; infinite where it had not by the target step.
         error: |value − truth| in steps.
-        covered50: whether the 50 % interval held it.
         covered80: whether the 80 % interval held it.
         naive: |error| of each baseline.
     """
@@ -31,7 +29,6 @@ class Score(Result):
     forecast: Forecast
     truth: float
     error: float
-    covered50: bool
     covered80: bool
     naive: Mapping[str, float]
 
@@ -54,7 +51,6 @@ class MethodScore(Result):
         error: median |error| in steps; infinite where most events did not come.
         best_naive: the baseline that did best; empty where there is none.
         naive_error: its median error.
-        coverage50: how often the 50 % interval held, 0 to 1.
         coverage80: how often the 80 % interval held, 0 to 1.
     """
 
@@ -64,7 +60,6 @@ class MethodScore(Result):
     error: float
     best_naive: str
     naive_error: float
-    coverage50: float
     coverage80: float
 
     @property
@@ -93,44 +88,42 @@ def score(forecast: Forecast, truth: float) -> Score:
     Returns:
         The score.
 
-    >>> f = Forecast(quantity="q", made_at=10, for_step=60, value=40.0, interval50=(35, 45),
-    ...              interval80=(30, 60), method="m", naive={"as long again": 20.0})
+    >>> f = Forecast(quantity="q", made_at=10, for_step=60, value=40.0, interval80=(30, 60), method="m",
+    ...              naive={"as long again": 20.0})
     >>> found = score(f, 50.0)
-    >>> found.error, found.covered50, found.covered80, found.naive["as long again"]
-    (10.0, False, True, 30.0)
+    >>> found.error, found.covered80, found.naive["as long again"]
+    (10.0, True, 30.0)
     """
     if forecast.refused:
         raise ValueError(f"a refused forecast has no score: {forecast}")
-    inside = [low <= truth <= high for low, high in (forecast.interval50, forecast.interval80)]
+    low, high = forecast.interval80
     return Score(
         forecast=forecast,
         truth=float(truth),
         error=abs(forecast.value - truth),
-        covered50=inside[0],
-        covered80=inside[1],
+        covered80=low <= truth <= high,
         naive={name: abs(value - truth) for name, value in forecast.naive.items()},
     )
 
 
-def by_method(scores: Iterable[Score], key: Callable[[Score], Any] | None = None) -> list[MethodScore]:
+def by_method(scores: Iterable[Score]) -> list[MethodScore]:
     """Scores gathered by quantity and method.
 
     Args:
         scores: of one run or of many.
-        key: what else they are gathered by, a function of a score.
 
     Returns:
         One entry a group; the baseline is that with the smallest median error over the group, chosen after the fact.
 
-    >>> f = Forecast(quantity="q", made_at=10, for_step=60, value=40.0, interval50=(35, 45),
-    ...              interval80=(30, 60), method="m", naive={"as long again": 20.0})
+    >>> f = Forecast(quantity="q", made_at=10, for_step=60, value=40.0, interval80=(30, 60), method="m",
+    ...              naive={"as long again": 20.0})
     >>> found = by_method([score(f, 50.0), score(f, 30.0)])[0]
     >>> found.scored, found.error, found.best_naive, found.skill
     (2, 10.0, 'as long again', 0.5)
     """
-    groups: dict[Any, list[Score]] = {}
+    groups: dict[tuple[str, str], list[Score]] = {}
     for s in scores:
-        groups.setdefault((s.forecast.quantity, s.forecast.method, key(s) if key else None), []).append(s)
+        groups.setdefault((s.forecast.quantity, s.forecast.method), []).append(s)
     return [_gathered(group) for group in groups.values()]
 
 
@@ -145,6 +138,5 @@ def _gathered(group: list[Score]) -> MethodScore:
         error=float(np.median([s.error for s in group])),
         best_naive=best,
         naive_error=naive.get(best, math.nan),
-        coverage50=sum(s.covered50 for s in group) / len(group),
         coverage80=sum(s.covered80 for s in group) / len(group),
     )

@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
+from torch.autograd.function import BackwardCFunction
 
 from netvitals.forecasts.forecast import Forecast, refusal
 
@@ -22,6 +22,7 @@ LEAST = 0.2  # a method with less is not shown
 WHY = "no method beats the baseline for this kind of run"
 MOST = 20_000  # nodes of a graph that are read
 METHODS = {"saddle": "plateau", "climb": "losses", "schedule": "losses", "look-ahead": "look-ahead"}
+LAYERS = {"Addmm", "Mm", "Bmm", "Baddbmm", "Mv", "Convolution", "MkldnnConvolution"}
 CROSS_ENTROPY = {"NllLoss", "NllLoss2D", "BinaryCrossEntropy", "BinaryCrossEntropyWithLogits"}
 
 
@@ -35,7 +36,7 @@ def skills() -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
 def measured(method: str, kind: str) -> float:
     """The skill of a method on a kind of run; −∞ where it was not measured.
 
-    >>> measured("losses", "cross-entropy, quantum")
+    >>> measured("losses", "cross-entropy, gnn")
     -inf
     """
     value = skills().get(METHODS.get(method, method), {}).get(kind, {}).get("skill")
@@ -46,13 +47,22 @@ def shown(forecast: Forecast, kind: str) -> Forecast:
     """The forecast where its method has a measured skill on this kind of run, else a refusal with the reason.
 
     >>> f = Forecast(quantity="loss/lost", made_at=3, for_step=9, value=5.0, method="climb")
-    >>> print(shown(f, "cross-entropy, quantum"))
-    loss/lost at model: no forecast at step 3: no method beats the baseline for this kind of run (cross-entropy, quantum)
+    >>> print(shown(f, "cross-entropy, gnn"))
+    loss/lost at model: no forecast at step 3: no method beats the baseline for this kind of run (cross-entropy, gnn)
     """
-    if forecast.refused or measured(forecast.method, kind) >= LEAST:
-        return forecast
-    why = f"{WHY} ({kind or 'unknown: no loss tensor was given to step()'})"
-    return replace(refusal(forecast.quantity, forecast.made_at, forecast.method, why), site=forecast.site)
+    why = "" if forecast.refused else unskilled(forecast.method, kind)
+    return refusal(forecast.quantity, forecast.made_at, forecast.method, why) if why else forecast
+
+
+def unskilled(method: str, kind: str) -> str:
+    """Why a method is not shown on a kind of run; empty where it is.
+
+    >>> unskilled("look-ahead", "")
+    'no method beats the baseline for this kind of run (unknown: no loss with a graph was given to step())'
+    """
+    if measured(method, kind) >= LEAST:
+        return ""
+    return f"{WHY} ({kind or 'unknown: no loss with a graph was given to step()'})"
 
 
 def kind_of(loss: Tensor, model: nn.Module) -> str:
@@ -70,12 +80,13 @@ def kind_of(loss: Tensor, model: nn.Module) -> str:
     if loss.grad_fn is None:
         return ""
     names: set[str] = set()
-    residual = gated = False
+    residual = gated = hidden = False
     for node, name in _nodes(loss.grad_fn):
         inner = [fn for fn, _ in node.next_functions if fn is not None and _name(fn) != "AccumulateGrad"]
         names.add(name)
-        if "Nll" not in name and len(inner) == 2 and not _early(names):
-            residual, gated = residual or name == "Add", gated or name == "Mul"
+        hidden = hidden or isinstance(node, BackwardCFunction)
+        if len(inner) == 2 and names & LAYERS:  # what is added or multiplied before any layer is the loss's own
+            residual, gated = residual or name == "Add", gated or (name == "Mul" and _gates(*inner))
     modules = {type(m) for m in model.modules()}
     has = lambda *kinds: any(issubclass(m, kinds) for m in modules)
     mixes = "Bmm" in names and bool(names & {"Softmax", "SafeSoftmax"})
@@ -85,6 +96,8 @@ def kind_of(loss: Tensor, model: nn.Module) -> str:
         architecture = "recurrent"
     elif "Convolution" in names or "MkldnnConvolution" in names:
         architecture = "cnn"
+    elif hidden or not names & LAYERS:  # compiled, checkpointed, or without a layer
+        architecture = "unknown"
     else:
         architecture = "gated" if gated else "residual" if residual else "mlp"
     return f"{_loss_kind(names)}, {architecture}"
@@ -97,9 +110,10 @@ def _loss_kind(names: set[str]) -> str:
     return "squared error" if squares else "other loss"
 
 
-def _early(names: set[str]) -> bool:
-    """Whether no layer was met yet: what is added or multiplied there is the loss's own."""
-    return not names & {"Addmm", "Mm", "Bmm", "Convolution", "MkldnnConvolution", "UnsafeView", "Mv"}
+def _gates(one: Any, other: Any) -> bool:
+    """Whether a product is one of two paths: not of a value with its own sigmoid or its own norm."""
+    feeds = lambda a, b: any(fn is b for fn, _ in a.next_functions)
+    return not (feeds(one, other) or feeds(other, one) or {_name(one), _name(other)} & {"Rsqrt", "Reciprocal"})
 
 
 def _nodes(root: Any) -> Iterator[tuple[Any, str]]:

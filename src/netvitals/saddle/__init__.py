@@ -1,16 +1,13 @@
 """Saddle escape: why the loss is flat, and when it will drop.
 
-**If unsure, use** :func:`measure_plateau` and :func:`forecast_live` on the network you train (or watch it with the
-vital sign ``plateau``), :func:`plan` before you train, :func:`imbalance` to see which layer is being fed.
+**If unsure, use** :func:`plateau` on the network you train (or watch it with the vital sign ``plateau``),
+:func:`plan` before you train, :func:`imbalance` to see which layer is being fed.
 
 On a network (``saddle.measure``):
 
 * :func:`imbalance`: Δ of every pair of layers, its rate of change from both sides, and the defect;
-* :func:`measure_plateau`, then :func:`forecast_live`: a look at a network on its plateau, and when the plateau ends;
-  :func:`forecast` needs only a series of the signal or the loss, :func:`optimizer_rule` reads an optimizer's rule;
-* :func:`measure_growth`, then :func:`forecast_escape`: the same from how the slope of the loss grows, on any network
-  and after the first drop too;
-* :func:`escape_rollout`: the same from one look, for chains, attention and gated blocks of small layers;
+* :func:`plateau`: when the plateau ends, with an interval, or why that cannot be told;
+* :func:`measure_plateau`: a measurement of a network on its plateau, which the forecast rests on;
 * :func:`bottleneck`: which layers are small, and the law they imply;
 * :func:`measure_steps`: what an optimizer step did to Δ, beside plain SGD; the vital sign ``accounting`` in a watch;
 * :func:`fit_exponent`: the power of ε from measured escape times.
@@ -27,6 +24,7 @@ What proofs and studies need besides (chains, blocks, closures, homotopy, Perron
 is in the modules of these three folders.
 """
 
+from netvitals.saddle.ends import plateau
 from netvitals.saddle.laws.drives import Drive as Drive
 from netvitals.saddle.laws.drives import drive
 from netvitals.saddle.laws.escape import EscapeTime, escape_time
@@ -44,17 +42,14 @@ from netvitals.saddle.measure.conservation import ConservationLaws as Conservati
 from netvitals.saddle.measure.conservation import conserved
 from netvitals.saddle.measure.exponent import ExponentFit as ExponentFit
 from netvitals.saddle.measure.exponent import fit_exponent
-from netvitals.saddle.measure.forecasting import EscapeForecast, forecast, forecast_live
+from netvitals.saddle.measure.forecasting import EscapeForecast
 from netvitals.saddle.measure.forecasting import no_forecast as no_forecast
 from netvitals.saddle.measure.forecasting import optimizer_rule as optimizer_rule
-from netvitals.saddle.measure.growth import Growth as Growth
-from netvitals.saddle.measure.growth import measure_growth
-from netvitals.saddle.measure.growth import rate_left as rate_left
 from netvitals.saddle.measure.identity import ImbalanceIdentity as ImbalanceIdentity
 from netvitals.saddle.measure.identity import PairImbalance as PairImbalance
 from netvitals.saddle.measure.identity import imbalance
 from netvitals.saddle.measure.outlook import LEAVES as LEAVES
-from netvitals.saddle.measure.outlook import forecast_escape
+from netvitals.saddle.measure.outlook import forecast_escape as forecast_escape
 from netvitals.saddle.measure.pairs import ChainImbalance as ChainImbalance
 from netvitals.saddle.measure.pairs import balance_terms as balance_terms
 from netvitals.saddle.measure.pairs import chain_imbalance
@@ -62,7 +57,7 @@ from netvitals.saddle.measure.pairs import layer_pairs as layer_pairs
 from netvitals.saddle.measure.plateau import Snapshot as Snapshot
 from netvitals.saddle.measure.plateau import fall_speed as fall_speed
 from netvitals.saddle.measure.plateau import measure_plateau
-from netvitals.saddle.rollout.escape import escape_rollout
+from netvitals.saddle.rollout.escape import escape_rollout as escape_rollout
 from netvitals.saddle.rollout.renewal import EscapeRollouts as EscapeRollouts
 from netvitals.saddle.students.network import he_stack
 from netvitals.saddle.students.task import Teacher as Teacher
@@ -77,14 +72,10 @@ __all__ = [
     "chain_imbalance",
     "conserved",
     "fit_exponent",
-    "forecast",
-    "forecast_escape",
-    "forecast_live",
     "imbalance",
-    "measure_growth",
     "measure_plateau",
     "measure_steps",
-    "escape_rollout",
+    "plateau",
     # laws
     "EscapeTime",
     "drive",

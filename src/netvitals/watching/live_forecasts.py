@@ -70,7 +70,7 @@ class LiveForecasts:
         from netvitals.forecasts import ORDERS, STEPS
 
         watch, given, lookahead = self._watch(), self._lookahead, self.lookahead
-        if watch is None or given is None or lookahead is None:
+        if watch is None or given is None or lookahead is None or self.waits:
             return []
         with watch._buffer._settling:  # the writer's thread gets losses, too
             watch._buffer.settle()
@@ -87,11 +87,13 @@ class LiveForecasts:
         return self.forecaster.take([] if told is None else [told])
 
     def _copied(self, watch: Watch, given: Lookahead, step: int, rates: np.ndarray, **more: Any) -> LookaheadRun:
-        """A look-ahead of the run as it is now."""
-        from netvitals.forecasts import LookaheadRun, look_ahead
+        """A look-ahead of the run as it is now; none, and no cost, where it has no measured skill."""
+        from netvitals.forecasts import LookaheadRun, look_ahead, unskilled
 
         optimizers = watch._hooks.optimizers
-        if len(optimizers) != 1 or watch._ranks is not None:
+        if why := unskilled("look-ahead", self.forecaster.kind):
+            found = LookaheadRun(step=step, refused=why)
+        elif len(optimizers) != 1 or watch._ranks is not None:
             what = "several ranks train it" if watch._ranks is not None else f"{len(optimizers)} optimizers move it"
             found = LookaheadRun(step=step, refused=f"{what}; a copy is trained by one alone")
         else:

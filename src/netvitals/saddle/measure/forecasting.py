@@ -27,7 +27,6 @@ from netvitals.saddle.measure.plateau import Snapshot
 Rule = Literal["sgd", "adam", "sign"]
 # standard deviation of ln(remaining time, forecast / true), from runs that no test or study uses
 SPREAD = 0.234
-SERIES_SPREAD = 0.40  # when only the series of the signal is known
 HORIZON = 1e9  # steps beyond which a forecast is "no end in view"
 
 
@@ -36,8 +35,8 @@ class EscapeForecast(Result):
     """Estimated escape ``step`` with its interval, ``low`` to ``high`` at ``level``, or no forecast and the ``reason``.
 
     Made ``at`` the last look by ``method``, with ``r`` small layers, for the share ``drop`` of the resting loss to be
-    gone, on a plateau of level ``rest``; ``skipped`` is what could not be used → reason. Returned by
-    :func:`forecast_live`, :func:`forecast_escape`.
+    gone, on a plateau of level ``rest``; ``skipped`` is what could not be used → reason; ``looks`` and ``told`` are the
+    measurements and forecasts behind it. Returned by :func:`netvitals.saddle.plateau`.
     """
 
     at: int  # step of the last look
@@ -47,10 +46,12 @@ class EscapeForecast(Result):
     level: float  # nominal coverage of the interval
     r: float  # number of small layers used
     drop: float  # share of the resting loss that has to be gone
-    method: str  # "growth", "live" (the chain's law) or "series"
+    method: str  # "growth", "live" (the chain's law), "look-ahead"; "series" in the lab
     reason: str = ""
     rest: float = math.nan  # the level of the plateau it is about, where that is known
     skipped: Mapping[str, str] = field(default_factory=dict)
+    looks: tuple[tuple[float, Snapshot], ...] = field(default=(), repr=False)  # learning rate and measurement
+    told: tuple[EscapeForecast, ...] = field(default=(), repr=False)  # what was said before
 
     @property
     def known(self) -> bool:
@@ -64,68 +65,6 @@ class EscapeForecast(Result):
             f"at step {self.at}: the loss will {event} around step {self.step:.0f} "
             f"({100 * self.level:.0f} % interval {self.low:.0f} to {self.high:.0f}; r = {self.r:g}, {self.method})"
         )
-
-
-def forecast(
-    steps: Any,
-    signal: Any,
-    *,
-    resting: float,
-    r: float | None = None,
-    rule: Rule = "sgd",
-    drop: float = 0.5,
-    level: float = 0.8,
-) -> EscapeForecast:
-    r"""Forecast from a series of the signal alone (γ, or the fall of the loss).
-
-    For given r and b the flight time $F(\gamma)=\int_0^\gamma dx/(x^2+b^2)^{p/2}$ is linear in time; b (and r, when it
-    is not given) are those that make it most so.
-
-    Args:
-        steps: training steps.
-        signal: the signal at each of them; entries that are not finite are left out.
-        resting: loss of the network that has learnt nothing.
-        r: number of small layers, from :func:`netvitals.saddle.bottleneck`; fitted when absent.
-        rule: how the optimizer turns gradients into steps.
-        drop: the plateau is over when this share of the resting loss is gone.
-        level: nominal coverage of the interval.
-
-    Returns:
-        The forecast, or the reason why there is none.
-
-    >>> t = np.arange(0, 400, 10)
-    >>> text = forecast(t, (0.5 - t / 1000) ** -3 / 40000, resting=0.2, r=3)
-    >>> bool(text.low < 440 < text.high)
-    True
-    """
-    t, g = np.asarray(steps, float), np.asarray(signal, float)
-    _check(drop, level)
-    if t.shape != g.shape or t.ndim != 1:
-        raise ValueError(f"steps and signal must be two series of one length, got {t.shape} and {g.shape}")
-    keep = np.isfinite(g)
-    t, g = t[keep], g[keep]
-    at = int(t[-1]) if t.size else 0
-    if t.size < 6:
-        return no_forecast(at, f"{t.size} points are too few, 6 are needed", drop=drop, level=level)
-    end = _end_signal(resting, drop)
-    if g[-1] >= end:
-        return no_forecast(at, "the plateau is over", drop=drop, level=level)
-    if g[-1] <= 0:
-        return no_forecast(
-            at, "the signal is not positive: the network has not begun to follow its target", drop=drop, level=level
-        )
-    options = [_fit(t, g, q, rule) for q in ([float(r)] if r is not None else [1.0, 2.0, 3.0, 4.0, 5.0, 6.0])]
-    found = min((o for o in options if o is not None), key=lambda o: o[0], default=None)
-    if found is None:
-        return no_forecast(at, "the signal does not grow", drop=drop, level=level)
-    _, b, rate, start, used = found
-    p = _power(used, rule)
-    if g[-1] < b and used > 1:
-        return no_forecast(
-            at, "the signal has not begun to bend upwards; looks with weights can tell more", drop=drop, level=level
-        )
-    escape = (float(_flight(end, b, p)) - start) / rate
-    return made_forecast(at, max(escape - t[-1], 0.0), level, used, drop, "series", SERIES_SPREAD)
 
 
 def forecast_live(
@@ -160,7 +99,7 @@ def forecast_live(
     >>> found.r, found.low < found.step < found.high
     (2, True)
     """
-    _check(drop, level)
+    check_shares(drop, level)
     if not history:
         raise ValueError("a forecast needs at least one look at the network")
     if rule not in ("sgd", "adam", "sign"):
@@ -183,12 +122,12 @@ def forecast_live(
         )
     if now.progress >= drop:  # only the measured loss says so
         return no_forecast(now.step, "the plateau is over", drop=drop, level=level)
-    end = max(_end_signal(now.resting, drop), 1.02 * now.signal)
+    end = max(end_signal(now.resting, drop), 1.02 * now.signal)
     speed = sum(g * g for g in now.grads) if rule == "sgd" else sum(now.signs)
     if not speed > 0:
         return no_forecast(now.step, "the gradient is exactly zero", drop=drop, level=level)
     b = start_scale(now, small)
-    p = _power(len(small), rule)
+    p = growth_power(len(small), rule)
     if rule == "adam":
         size = _gradient_size(now)
         weights = np.array([beta2 ** (now.step - seen.step) for seen in history if not seen.reason])
@@ -197,7 +136,7 @@ def forecast_live(
         left = _adam_flight(now.signal, b, p, lr * speed, lead, now.step, end, beta2)
     else:
         rate = lr / (1 - momentum) * speed / (now.signal**2 + b**2) ** (p / 2)
-        left = float(_flight(end, b, p) - _flight(now.signal, b, p)) / rate
+        left = float(flight(end, b, p) - flight(now.signal, b, p)) / rate
     if not left < HORIZON:
         return no_forecast(now.step, f"no end within {HORIZON:.0e} steps", drop=drop, level=level)
     return made_forecast(now.step, left, level, len(small), drop, "live", SPREAD)
@@ -234,16 +173,17 @@ def optimizer_rule(optimizer: Any) -> tuple[dict[str, Any], str]:
     return {}, f"the step of {name} has no law here; SGD, Adam and sign descent have"
 
 
-def _power(r: float, rule: Rule) -> float:
+def growth_power(r: float, rule: Rule) -> float:
+    """The power of γ in its growth, with ``r`` small layers."""
     return 2 - 2 / r if rule == "sgd" else 1 - 1 / r
 
 
-def _end_signal(resting: float, drop: float) -> float:
+def end_signal(resting: float, drop: float) -> float:
     """γ when the loss has fallen by ``drop``: along an aligned output the loss is (1 − x)² of its resting value."""
     return 2 * (1 - math.sqrt(1 - drop)) * resting
 
 
-def _flight(g: Any, b: float, p: float) -> Any:
+def flight(g: Any, b: float, p: float) -> Any:
     r"""$\int_0^\gamma dx/(x^2+b^2)^{p/2}=b^{1-p}u\,{}_2F_1(\tfrac12,\tfrac p2;\tfrac32;-u^2)$, $u=\gamma/b$."""
     from scipy.special import hyp2f1
 
@@ -272,27 +212,8 @@ def _gradient_size(seen: Snapshot) -> float:
     return math.sqrt(sum(g * g for g in seen.grads))
 
 
-def _fit(t: np.ndarray, g: np.ndarray, r: float, rule: Rule) -> tuple[float, float, float, float, float] | None:
-    """(misfit, b, slope, intercept, r) of the best line F(γ; b) = slope · t + intercept."""
-    top = float(np.abs(g).max())
-    p = _power(r, rule)
-    best: tuple[float, float, float, float, float] | None = None
-    # one b for all is enough when the law is linear anyway
-    for b in top * np.exp(np.linspace(-7, 1.5, 60)) if p else [top]:
-        flight = _flight(g, b, p)
-        # errors are judged in γ, relative to its size but not below a tenth of its largest value
-        weight = (g * g + b * b) ** (p / 2) / (np.abs(g) + 0.1 * top)
-        a = np.stack([t, np.ones_like(t)], 1) * weight[:, None]
-        (slope, intercept), *_ = np.linalg.lstsq(a, flight * weight, rcond=None)
-        if slope <= 0:
-            continue
-        misfit = float(((a @ [slope, intercept] - flight * weight) ** 2).mean())
-        if best is None or misfit < best[0]:
-            best = (misfit, float(b), float(slope), float(intercept), r)
-    return best
-
-
-def _check(drop: float, level: float) -> None:
+def check_shares(drop: float, level: float) -> None:
+    """Refuse a ``drop`` or ``level`` that is no share."""
     if not 0 < drop < 1:
         raise ValueError(f"drop is a share of the loss between 0 and 1, got {drop}")
     if not 0 < level < 1:

@@ -18,10 +18,12 @@ from torch.nn import functional as F
 
 from netvitals import saddle
 from netvitals.saddle import Snapshot
+from netvitals.saddle.measure.forecasting import forecast_live
 from netvitals.saddle.measure.plateau import measure_plateaus
 from netvitals.saddle.students.network import output
 from netvitals.saddle.students.task import antithetic_sample
 from netvitals_lab import Config, Resources, Row, Study
+from netvitals_lab.papers.saddle_escape.series_forecast import series_forecast
 
 FRACTIONS = (0.1, 0.25, 0.5, 0.75)
 METHODS = ("live", "series", "linear", "power")
@@ -113,10 +115,10 @@ def trial(config: Config) -> list[Row]:
 
 
 def _tell(seen: Sequence[Snapshot], r: int, rule: dict[str, Any], drop: float) -> list[Row]:
-    live = saddle.forecast_live(seen, drop=drop, **rule)
+    live = forecast_live(seen, drop=drop, **rule)
     steps = [s.step for s in seen]
     signal = [s.signal for s in seen]
-    series = saddle.forecast(steps, signal, resting=seen[-1].resting, r=r, rule=rule["rule"], drop=drop)
+    series = series_forecast(steps, signal, resting=seen[-1].resting, r=r, rule=rule["rule"], drop=drop)
     rows: list[Row] = []
     for name, t in (("live", live), ("series", series)):
         numbers = {"step": t.step, "low": t.low, "high": t.high, "r_found": t.r}
@@ -135,7 +137,7 @@ def _tell(seen: Sequence[Snapshot], r: int, rule: dict[str, Any], drop: float) -
 def _path(history: Sequence[Snapshot], rule: dict[str, Any], drop: float, points: int = 40) -> Row:
     """One run as it unfolds: the loss, and what the forecast said at the time."""
     chosen = sorted({round(k) for k in np.linspace(0, len(history) - 1, points)})
-    facts = [saddle.forecast_live(history[: k + 1], drop=drop, **rule) for k in chosen]
+    facts = [forecast_live(history[: k + 1], drop=drop, **rule) for k in chosen]
     known = [(history[k], t) for k, t in zip(chosen, facts) if t.known]
     return {
         "at": [s.step for s, _ in known],
