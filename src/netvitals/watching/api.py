@@ -180,10 +180,13 @@ class Watch(MeasuredSteps):
         cut = self._ranks is not None and self._ranks.pieces  # to run these once more would take collectives
         self._twin = eager_replay_of(unwrapped(root), uncompiled(root)) if probe is None and not cut else None
         self._model = uncompiled(root) if probe is not None or self._twin is not None else unwrapped(root)
+        self._replays = self._twin is not None
         if words := registry.take_over(self._model):
             warn(words, "already-watched")
         parameters = dict(uncompiled(root).named_parameters())
         self._bare = uncompiled(root)
+        if self._twin is None and probe is None and self._ranks is None:
+            self._twin = self._found_compiled()
         self._initial = copies(self._bare)
         optimizers, foreign = checked_optimizers(optimizer, parameters)
         from netvitals.vitals import choose
@@ -200,14 +203,14 @@ class Watch(MeasuredSteps):
                 found=registry.weak_method(self._optimizers),
             )
         )
-        self._observer = Observers(self._model, self._schedule, passive=self._probe is None and self._twin is None)
+        self._observer = Observers(self._model, self._schedule, passive=self._probe is None and not self._replays)
         self._observer.notes.update({type(o).__name__: f"it {FOREIGN}" for o in foreign})
         self._hooks = OptimizerHooks(parameters, optimizers, registry.weak_method(self._stepped))
         self._observations = 0
         self._recorder: Recorder | None = None  # open on a measured step
         self._buffer = Buffer()
         self._shared = shared_steps(
-            self._ranks, self._buffer, self._model, self._schedule, self._observer.notes, self._twin is not None
+            self._ranks, self._buffer, self._model, self._schedule, self._observer.notes, self._replays
         )
         self._batches = MicroBatches((self._shared or self._buffer).loss)
         self._buffer.closing = self._batches.flush

@@ -9,14 +9,14 @@ that is still to come will be compared with.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from netvitals.anatomy import Anatomy, rng_state, set_rng_state
 from netvitals.capture.engine.blocks import show_block
-from netvitals.capture.engine.hook import BeforeScripting, Hook
+from netvitals.capture.engine.hook import BeforeScripting, Hook, runs_in_compiled_code, tell_of_compilation
 from netvitals.capture.engine.modules import ModuleInfo, ModuleReplay, Modules
 from netvitals.capture.engine.operation_matcher import OperationMatcher
 from netvitals.capture.engine.pass_state import Frame, PassState, when_arrives
@@ -51,6 +51,7 @@ class Observer:
         self.passive = passive
         self.observed = False  # a pass was seen since arming
         self.passes = 0  # how many there were
+        self.compiled: Literal["", "inside", "partly"] = ""  # how a pass since arming ran in compiled code
         self.outside: Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], None] | None = None  # hears of other calls
         self._state = PassState(schedule, prefix)
         self._modules = Modules(model, self._state.cannot_see)
@@ -62,6 +63,7 @@ class Observer:
         self._container_hook = Hook(self._entering_container)
         self.withdraw: Callable[[], None] = self.strip  # asked when a part of the model is scripted
         self.stripped = False
+        tell_of_compilation(self)
 
     @property
     def sites(self) -> dict[str, Site]:
@@ -109,7 +111,7 @@ class Observer:
     def arm(self, recorder: Recorder) -> None:
         """Put the hooks in place; the next pass is measured and written to ``recorder``."""
         self.disarm()
-        self._state.recorder, self.observed, self.passes = recorder, False, 0
+        self._state.recorder, self.observed, self.passes, self.compiled = recorder, False, 0, ""
         route = self._state.route
         way = route.choose(self.schedule.wanted_kinds(), self._state.found_by_operations)
         if way == "trace" or not self._known:
@@ -125,14 +127,14 @@ class Observer:
                 self._hook(module, before=way != "hooks" or module is self.model or info.in_place or info.replays)
             elif way == "trace" and self.outside is not None:
                 BeforeScripting.put_on(module, self.withdraw)
-                self._handles.append(module.register_forward_pre_hook(self._container_hook, with_kwargs=True))
+                self._handles.append(self._container_hook.before(module, with_kwargs=True))
 
     def _hook(self, module: nn.Module, before: bool) -> None:
         BeforeScripting.put_on(module, self.withdraw)
         if before:
-            self._handles.append(module.register_forward_pre_hook(self._enter_hook, with_kwargs=True))
+            self._handles.append(self._enter_hook.before(module, with_kwargs=True))
         # called on an exception too, so that neither the mode nor a frame outlives its call
-        self._handles.append(module.register_forward_hook(self._leave_hook, with_kwargs=True, always_call=True))
+        self._handles.append(self._leave_hook.after(module, with_kwargs=True, always_call=True))
 
     def disarm(self) -> None:
         """Take every hook away again. Gradients that arrive later are not measured."""
@@ -167,6 +169,8 @@ class Observer:
     def enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A ``module`` begins to run, with ``args`` and ``kwargs``."""
         state = self._state
+        if self.compiled == "partly":
+            self._end()
         if not state.frames and not self._begins(module, args, kwargs):
             if module is not self.model:
                 self._entering_container(module, args, kwargs)
@@ -197,7 +201,10 @@ class Observer:
         if module is not self.model or not (torch.is_grad_enabled() or not self.passive):
             return False
         self.passes += 1
-        if self.observed:
+        if self.observed or self.compiled:
+            return False
+        if runs_in_compiled_code():
+            self.compiled = "inside"
             return False
         if is_transformed() or is_captured():
             self._state.cannot_see("model", CAPTURED if is_captured() else "it runs inside a torch.func transform")
@@ -210,6 +217,16 @@ class Observer:
             self._pickup.begin(self._state.plan)
         self._modes(on=True)
         return True
+
+    def compiling(self) -> None:
+        """Something is compiled now. A pass that a mode of ours follows is let alone from here on: compiled code would
+        be compiled for that mode, and again without it.
+        """
+        if self._pickup.on or (self._survey is not None and self._survey.trace.on):
+            self.observed, self.compiled = False, "partly"
+            self._pickup.ignore()
+            if self._survey is not None:
+                self._survey.trace.ignore()
 
     def _modes(self, on: bool) -> None:
         """Switch the mode of this pass on or off; compiled code runs without it."""
@@ -232,6 +249,8 @@ class Observer:
     # ---------------------------------------------------------------- after a module ran
 
     def _leaving(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        if self.compiled == "partly":
+            self._end()
         frame = self._frame_of(module, args, kwargs)
         if frame is None:
             return

@@ -65,6 +65,11 @@ class Observers:
         return any(o.observed for _, o in self._all)
 
     @property
+    def compiled(self) -> str:
+        """How a pass since arming ran in compiled code, and was not seen: ``inside`` or ``partly``; else ''."""
+        return max(o.compiled for _, o in self._all)
+
+    @property
     def passes(self) -> int:
         """Passes since arming, of the root that had most."""
         return max(o.passes for _, o in self._all)
@@ -114,7 +119,7 @@ class Observers:
 
     def _called(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A part begins to run, and the model does not."""
-        if not torch.is_grad_enabled() or is_transformed() or any(o.running for _, o in self._all):
+        if not torch.is_grad_enabled() or is_transformed() or self.compiled or any(o.running for _, o in self._all):
             return
         if torch._C._current_graph_task_id() != -1:  # a checkpointed part runs again in the backward pass
             return
