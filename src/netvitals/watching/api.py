@@ -38,7 +38,7 @@ from netvitals.watching.arguments import (
     checked_probe,
     together,
 )
-from netvitals.watching.description import described, note_places, open_run_of
+from netvitals.watching.description import described, note_places, open_run_of, silent_vitals
 from netvitals.watching.eager_replay import eager_replay_of
 from netvitals.watching.live_forecasts import LiveForecasts
 from netvitals.watching.live_log import LiveLog, live_log
@@ -209,6 +209,9 @@ class Watch(MeasuredSteps):
         self._observations = 0
         self._recorder: Recorder | None = None  # open on a measured step
         self._buffer = Buffer()
+        self._wrote, self._lossless = set(), True
+        self._buffer.finished.append(registry.weak_method(self._heard))
+        self._buffer.heard.append(registry.weak_method(self._heard_loss))
         self._shared = shared_steps(
             self._ranks, self._buffer, self._model, self._schedule, self._observer.notes, self._replays
         )
@@ -363,6 +366,10 @@ class Watch(MeasuredSteps):
             self._shared.close(status)
             note_places(self)
         self._note_checks()
+        self._buffer.settle()
+        if self._ranks is None or not self._ranks.rank:
+            self._observer.notes.update(silent_vitals(self))
+            note_places(self)
         self._buffer.close()
         if self._log is not None:
             self._log.close()

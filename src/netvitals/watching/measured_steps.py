@@ -14,6 +14,7 @@ from netvitals.capture import (
     OptimizerHooks,
     Recorder,
     Schedule,
+    StepColumns,
     detached_context,
     parameter_view,
     task_of,
@@ -59,6 +60,8 @@ class MeasuredSteps(WatchState):
     _observations: int
     _noted: int
     _missed: bool
+    _wrote: set[str]  # vital signs that have measured something
+    _lossless: bool  # no loss was given so far
     _late: bool
     _probe_failed: bool
 
@@ -132,10 +135,20 @@ class MeasuredSteps(WatchState):
         found = compiled_form_of(self._bare)
         return None if found is None else EagerReplay(found, self._bare)
 
+    def _heard(self, columns: StepColumns) -> None:
+        self._wrote.update(entry[0] for entry in (*columns.layout, *columns.array_layout))
+
+    def _heard_loss(self, *_: Any) -> None:
+        self._lossless = False
+
+    def _trains_compiled(self) -> bool:
+        """Gradients have arrived though no pass was seen, and torch.compile was at work."""
+        return has_compiled() and any(p.grad is not None for p in self._bare.parameters())
+
     def _not_called(self, step: int) -> None:
         """No pass was seen on a step that was to be measured."""
         how = self._observer.compiled
-        if how or (has_compiled() and any(p.grad is not None for p in self._bare.parameters())):
+        if how or (not self._observer.raised and self._trains_compiled()):
             self._replays = True
             self._twin = EagerReplay(self._bare, self._bare) if how == "partly" else self._found_compiled()
             if self._twin is None:
@@ -143,7 +156,7 @@ class MeasuredSteps(WatchState):
                 warn(f"the activations of the model are not measured: {INSIDE}", "compiled-part")
             if self._checks is not None:
                 self._checks.leave()
-        elif not self._missed:
+        elif not self._missed and not self._observer.raised:
             self._missed = True
             warn(
                 f"step {step} was to be measured, but the watched model was not called with autograd on; "

@@ -8,6 +8,7 @@ that is still to come will be compared with.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -24,7 +25,7 @@ from netvitals.capture.engine.planning.live_trace import LiveTrace
 from netvitals.capture.engine.roles import WHOLE
 from netvitals.capture.engine.schedule import CAPTURED, Schedule, detached_context, is_captured
 from netvitals.capture.engine.traced_pass import TracedPass, activation_of, first_tensor, is_transformed
-from netvitals.capture.nested import tensors
+from netvitals.capture.nested import shown_output
 from netvitals.capture.recorder import Recorder
 from netvitals.capture.site import Site
 
@@ -51,6 +52,7 @@ class Observer:
         self.passive = passive
         self.observed = False  # a pass was seen since arming
         self.passes = 0  # how many there were
+        self.raised = False  # a pass since arming ended by an exception
         self.compiled: Literal["", "inside", "partly"] = ""  # how a pass since arming ran in compiled code
         self.outside: Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], None] | None = None  # hears of other calls
         self._state = PassState(schedule, prefix)
@@ -112,6 +114,7 @@ class Observer:
         """Put the hooks in place; the next pass is measured and written to ``recorder``."""
         self.disarm()
         self._state.recorder, self.observed, self.passes, self.compiled = recorder, False, 0, ""
+        self.raised = False
         route = self._state.route
         way = route.choose(self.schedule.wanted_kinds(), self._state.found_by_operations)
         if way == "trace" or not self._known:
@@ -209,7 +212,7 @@ class Observer:
         if is_transformed() or is_captured():
             self._state.cannot_see("model", CAPTURED if is_captured() else "it runs inside a torch.func transform")
             return False
-        self.observed = True
+        self.observed, self.raised = True, False
         self._state.begin()
         if self._state.route.way == "trace":
             self._survey = TracedPass(LiveTrace(self.model, (args, kwargs)))
@@ -251,12 +254,14 @@ class Observer:
     def _leaving(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         if self.compiled == "partly":
             self._end()
+        if output is None and module is self.model and (error := sys.exc_info()[1]) is not None:
+            self._raised(error)
         frame = self._frame_of(module, args, kwargs)
         if frame is None:
             return
         state = self._state
         try:
-            value = output if isinstance(output, Tensor) else next(tensors(output), None)
+            value = output if isinstance(output, Tensor) else shown_output(output)
             if value is not None and not value.is_floating_point():
                 value = None
             if self._survey is not None:
@@ -274,6 +279,14 @@ class Observer:
             state.give_up(error)
         if not state.frames:
             self._end()
+
+    def _raised(self, error: BaseException) -> None:
+        """The pass ended by an exception of the user's: the next one is measured."""
+        why = f"it raised {type(error).__name__}: the activations of that pass are not measured"
+        self._state.cannot_see("forward", why)
+        traced = self._survey is not None  # then nothing has been shown yet
+        self._end()
+        self.observed, self.raised = not traced, True
 
     def _frame_of(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Frame | None:
         """The call that ends here; None outside a pass."""

@@ -70,6 +70,11 @@ class Observers:
         return max(o.compiled for _, o in self._all)
 
     @property
+    def raised(self) -> bool:
+        """A pass since arming ended by an exception, and none has run through."""
+        return any(o.raised for _, o in self._all) and not self.observed
+
+    @property
     def passes(self) -> int:
         """Passes since arming, of the root that had most."""
         return max(o.passes for _, o in self._all)

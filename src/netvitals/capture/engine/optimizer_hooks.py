@@ -330,7 +330,7 @@ def _marked(p: Tensor) -> tuple[Tensor, Tensor | None, int]:
 
 def _copied(tensors: list[Tensor]) -> Sequence[Tensor]:
     """A copy of each tensor; times one is the quickest copy of many."""
-    if all(type(t) is Tensor and t.layout is torch.strided for t in tensors):
+    if tensors and all(type(t) is Tensor and t.layout is torch.strided for t in tensors):
         return torch._foreach_mul(tensors, 1)
     return [t.clone() for t in tensors]
 
