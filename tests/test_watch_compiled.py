@@ -12,6 +12,9 @@ import netvitals as nv
 from netvitals.capture import observe
 
 
+NOT_THERE = {"stream", "attention", "experts"}  # in a perceptron
+
+
 def net():
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 3))
@@ -69,7 +72,7 @@ def test_a_compiled_model_is_looked_at_through_its_twin_with_the_batch_of_the_lo
         with nv.watch(model, optimizer, every=2) as watching:
             loss = train(model, optimizer, watching)
         assert torch.equal(loss, bare), "watching has changed the training"
-        assert watching.skipped == {} and [s.name for s in watching.sites] == ["a", "act", "b", "output"]
+        assert set(watching.skipped) == NOT_THERE and [s.name for s in watching.sites] == ["a", "act", "b", "output"]
         assert not inner._forward_hooks and not model._forward_hooks and not model._forward_pre_hooks
         assert (inner._compiled_call_impl is not None) is (kind == "in place")
         numbers[kind] = {(r.step, r.vital, r.site, r.metric): r.value for r in watching.measurements}
@@ -110,7 +113,7 @@ def test_a_probe_looks_through_the_uncompiled_model():
     model, optimizer = compiled(inner), torch.optim.SGD(inner.parameters(), lr=0.1)
     with nv.watch(model, optimizer=optimizer, every=2, probe=(*batch(), F.cross_entropy)) as watching:
         train(model, optimizer, watching)
-    assert [s.name for s in watching.sites] == ["0", "1", "2", "output"] and watching.skipped == {}
+    assert [s.name for s in watching.sites] == ["0", "1", "2", "output"] and set(watching.skipped) == NOT_THERE
     assert {r.step for r in watching.measurements if r.vital == "gates"} == {0, 2}
 
 
@@ -130,7 +133,7 @@ def test_a_compiled_part_is_not_looked_into_and_the_rest_is():
     with watching:
         train(model, optimizer, watching)
     assert [s.name for s in watching.sites] == ["act", "head", "output"]
-    assert list(watching.skipped) == ["body"]
+    assert set(watching.skipped) - NOT_THERE == {"body", "imbalance", "inputs"}
 
 
 def test_a_look_at_a_compiled_model_sees_everything():
@@ -162,7 +165,7 @@ def test_the_old_name_of_skipped_places_works_for_one_version_with_a_sentence():
     with nv.watch(model, every=1, vitals=["gates"]) as watching:
         model(torch.ones(2, 3, 4)).sum().backward()
         watching.step()
-    assert list(watching.skipped) == ["lstm"]
+    assert set(watching.skipped) == {"lstm", "gates", "loss"}
 
 
 # ------------------------------------------------- compiled functions and steps: nothing of ours is traced
