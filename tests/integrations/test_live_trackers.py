@@ -42,6 +42,7 @@ class WandbRun:
 
     def __init__(self):
         self.rows, self.pending, self.metrics, self.step, self.finished = [], {}, {}, 0, False
+        self.summary = {}
 
     def define_metric(self, name, step_metric=None):
         self.metrics[name] = step_metric
@@ -51,6 +52,7 @@ class WandbRun:
         self.pending.update(data)
         if commit is not False:
             self.rows.append(self.pending)
+            self.summary.update(self.pending)
             self.pending, self.step = {}, self.step + 1
 
     def finish(self):

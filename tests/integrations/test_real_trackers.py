@@ -18,7 +18,14 @@ STEPS, EVERY = 6, 2
 NAME = "netvitals/gradients/grad_norm"
 
 
-def train(log, each=lambda step, loss: None, run=None):
+SIXTH = {  # how a user logs on every sixth step: the step that is given, and where the rows then are
+    "no step": (lambda i: {}, [0, 1, 2, 3]),
+    "a count of their own": (lambda i: {"step": i // 6}, [0, 1, 2, 3]),
+    "the step of the training": (lambda i: {"step": i}, [5, 11, 17, 23]),
+}
+
+
+def train(log, each=lambda step, loss: None, run=None, steps=STEPS):
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
     with torch.no_grad():
@@ -27,14 +34,14 @@ def train(log, each=lambda step, loss: None, run=None):
     vitals = nv.vitals.choose(["gates", "gradients", "sparsity"])
     vitals[1].every = 1
     with nv.watch(net, optimizer, every=EVERY, log=log, vitals=vitals, run=run) as watching:
-        for step in range(STEPS):
+        for step in range(steps):
             loss = F.cross_entropy(net(torch.randn(16, 4)), torch.randint(0, 2, (16,)))
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             watching.step(loss)
             each(step, loss.item())
-    assert any("dead" in f.what or "no gradient" in f.what for f in watching.findings())
+    assert any("dead" in f.what or "no gradient" in f.what or "the same" in f.what for f in watching.findings())
     return {
         r.step: r.value
         for r in watching.measurements
@@ -116,6 +123,23 @@ def test_wandb_rows_join_the_users_own(wandb):
     assert sum("mine" in row for _, row in rows) == STEPS
     assert [step for step, row in rows if "mine" in row] == list(range(STEPS)), "the user's steps were moved"
     assert any("netvitals/finding" in row for _, row in rows)
+
+
+@pytest.mark.parametrize("how", SIXTH)
+def test_wandb_leaves_the_steps_of_one_who_logs_every_sixth_step(wandb, how):
+    given, expected = SIXTH[how]
+    run = wandb.init(project="netvitals")
+    norms = train(run, each=lambda i, loss: run.log({"mine": i}, **given(i)) if i % 6 == 5 else None, steps=24)
+    run.log({"after": 1.0}, **({"step": expected[-1] + 1} if given(0) else {}))
+    folder = os.path.dirname(run.dir)
+    run.finish()
+    rows = rows_of(folder)
+    assert [(step, row["mine"]) for step, row in rows if "mine" in row] == list(zip(expected, [5, 11, 17, 23]))
+    assert [step for step, row in rows if "after" in row] == [expected[-1] + 1]
+    ours = {int(row["netvitals/step"]): row[NAME] for _, row in rows if NAME in row}
+    assert len(ours) >= 3 and ours == pytest.approx({step: norms[step] for step in ours})
+    told = "\n".join(row["netvitals/finding"] for _, row in rows if "netvitals/finding" in row)
+    assert told
 
 
 def test_wandb_itself_may_be_given_and_rows_are_not_lost_where_the_user_logs_nothing(wandb):
@@ -206,6 +230,24 @@ def test_trackio_keeps_our_rows_with_their_step(trackio, itself):
     from trackio.sqlite_storage import SQLiteStorage
 
     rows = SQLiteStorage.get_logs(f"netvitals{itself}", "one")
+    assert {row["step"]: row[NAME] for row in rows if NAME in row} == pytest.approx(norms)
+
+
+@pytest.mark.parametrize("how", SIXTH)
+@pytest.mark.parametrize("itself", [True, False])
+def test_trackio_leaves_the_steps_of_one_who_logs_every_sixth_step(trackio, itself, how):
+    given, expected = SIXTH[how]
+    run = trackio.init(project="sixth", name="one", embed=False)
+    norms = train(
+        trackio if itself else run,
+        each=lambda i, loss: run.log({"mine": i}, **given(i)) if i % 6 == 5 else None,
+        steps=24,
+    )
+    trackio.finish()
+    from trackio.sqlite_storage import SQLiteStorage
+
+    rows = SQLiteStorage.get_logs("sixth", "one")
+    assert [(row["step"], row["mine"]) for row in rows if "mine" in row] == list(zip(expected, [5, 11, 17, 23]))
     assert {row["step"]: row[NAME] for row in rows if NAME in row} == pytest.approx(norms)
 
 

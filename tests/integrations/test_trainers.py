@@ -91,6 +91,35 @@ def test_lightning_with_two_networks(tmp_path):
     assert {r.site for r in callback.vitals.measurements if r.vital == "gates"} == {"net.1", "head.0", "model"}
 
 
+def test_a_lightning_gan_has_a_line_for_its_losses(tmp_path):
+    lightning = pytest.importorskip("lightning.pytorch")
+    from netvitals.integrations.lightning import VitalsCallback
+
+    class Gan(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.automatic_optimization = False
+            self.generator, self.critic = nn.Linear(2, 6), network()
+
+        def training_step(self, batch, _):
+            for_generator, for_critic = self.optimizers()
+            score = self.critic(self.generator(torch.randn(8, 2))).mean()
+            self.manual_backward(-score)
+            for_generator.step()
+            for_generator.zero_grad()
+            self.manual_backward(self.critic(self.generator(torch.randn(8, 2)).detach()).mean())
+            for_critic.step()
+            for_critic.zero_grad()
+
+        def configure_optimizers(self):
+            return [torch.optim.SGD(part.parameters(), lr=0.01) for part in (self.generator, self.critic)]
+
+    callback = VitalsCallback(every=1)
+    fit(Gan(), callback, tmp_path, max_steps=6, max_epochs=3)
+    assert numbers(callback.vitals, "loss") == {}
+    assert "return it from training_step" in callback.vitals.skipped["loss"]
+
+
 def test_lightning_interrupted_and_resumed(tmp_path):
     from netvitals.integrations.lightning import VitalsCallback
 
@@ -105,6 +134,44 @@ def test_lightning_interrupted_and_resumed(tmp_path):
     with pytest.raises((KeyboardInterrupt, SystemExit)):
         fit(again, VitalsCallback(every=1, run=tmp_path / "other"), tmp_path)
     assert hooks(again) == [] and nv.open_run(tmp_path / "other").status == "interrupted"
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_resume_in_a_callback_is_the_step_of_the_trainer(tmp_path, there):
+    from netvitals.integrations.callback import begin
+
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def train(watching, steps):
+        for _ in range(steps):
+            optimizer.zero_grad()
+            loss = model(torch.randn(4, 6)).square().mean()
+            loss.backward()
+            optimizer.step()
+            watching.step(loss)
+        watching.close()
+
+    options = {"run": tmp_path / "run", "every": 1, "vitals": ["gates"]}
+    if there:
+        train(begin(model, optimizer, 0, options), 6)
+    train(begin(model, optimizer, 3, {**options, "resume": True}), 2)
+    losses = nv.open_run(tmp_path / "run").frame(vital="loss")
+    assert sorted(losses["step"]) == ([0, 1, 2, 3, 4] if there else [3, 4])
+    train(begin(model, optimizer, 0, {**options, "resume": True}), 1)  # from the beginning again
+    assert sorted(nv.open_run(tmp_path / "run").frame(vital="loss")["step"]) == [0]
+
+
+@pytest.mark.parametrize("resume", [{}, {"resume": True}])
+def test_lightning_goes_on_at_the_checkpoint_in_the_middle(tmp_path, resume):
+    from netvitals.integrations.lightning import VitalsCallback
+
+    options = {"every": 1, "run": tmp_path / "run", "vitals": ["gates"], **resume}
+    trainer = fit(lightning_module(), VitalsCallback(**options), tmp_path, max_steps=3)
+    trainer.save_checkpoint(tmp_path / "three.ckpt")
+    fit(lightning_module(), VitalsCallback(**options), tmp_path, ckpt=tmp_path / "three.ckpt", max_steps=6, max_epochs=3)
+    fit(lightning_module(), VitalsCallback(**options), tmp_path, ckpt=tmp_path / "three.ckpt", max_steps=5, max_epochs=3)
+    assert sorted(nv.open_run(tmp_path / "run").frame(vital="loss")["step"]) == [0, 1, 2, 3, 4]
 
 
 def test_fabric(tmp_path):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import random
+import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -27,7 +28,8 @@ def preserved(model: nn.Module, *, train: bool | None = None, parameters: bool =
 
     Restored: train/eval mode of every module, buffers, ``.grad`` and memory of every parameter, ``requires_grad``
     flags, Python attributes of the modules, the settings of torch, and the random number generators of torch (CPU and
-    accelerators), numpy and Python. Hooks of the user's own are not called inside the block; torch's own are.
+    accelerators), numpy and Python. Hooks of the user's own are not called inside the block; torch's own are. Functions
+    that torch.compile has wrapped run uncompiled: else they would be compiled anew for what is asked here.
 
     Args:
         model: the model to look at.
@@ -60,7 +62,8 @@ def preserved(model: nn.Module, *, train: bool | None = None, parameters: bool =
             p.grad = None
         if train is not None:
             model.train(train)
-        yield model
+        with _uncompiled():
+            yield model
     finally:
         _inside.depth -= 1
         set_rng_state(rng)
@@ -82,6 +85,12 @@ def preserved(model: nn.Module, *, train: bool | None = None, parameters: bool =
         for module, mode in modes:
             module.training = mode
         _set(settings)
+
+
+def _uncompiled() -> AbstractContextManager[None]:
+    """Inside the block compiled functions run as plain Python (from torch 2.6 on)."""
+    stance = getattr(torch.compiler, "set_stance", None)
+    return stance("force_eager") if stance is not None and "torch._dynamo" in sys.modules else nullcontext()
 
 
 def undisturbed(measure: Callable[P, R]) -> Callable[P, R]:

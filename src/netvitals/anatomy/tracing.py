@@ -118,6 +118,11 @@ def kind_of(func: Any) -> Kind:
 class Following(TorchDispatchMode):
     """A dispatch mode that knows which module runs, and in which of its calls."""
 
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Compiled code inside a pass stays compiled."""
+        return True
+
     def __init__(self) -> None:
         super().__init__()
         self.running: list[tuple[str, int]] = [("", 1)]

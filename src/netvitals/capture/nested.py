@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import torch
@@ -11,6 +12,19 @@ from torch import Tensor, nn
 from netvitals._help import hint
 
 OUTPUTS = ("output", "outputs", "out", "prediction", "predictions", "pred", "y_hat")  # of a dict, after ``logits``
+
+
+def shown_output(output: Any) -> Tensor | None:
+    """The tensor that is shown of what a module returns: the one a loss is taken of, not the loss beside it."""
+    found = main_output(output)
+    if isinstance(found, Tensor):
+        return found
+    if isinstance(found, Mapping):
+        named = [found[name] for name in OUTPUTS if isinstance(found.get(name), Tensor)]
+        if named:
+            return named[0]
+    inside = list(tensors(found))
+    return next((t for t in inside if t.ndim and t.is_floating_point()), inside[0] if inside else None)
 
 
 def main_output(output: Any) -> Any:
@@ -24,7 +38,7 @@ def main_output(output: Any) -> Any:
 
 
 def tensors(nest: Any) -> Iterator[Tensor]:
-    """Every tensor inside nested tuples, lists and dicts, in order."""
+    """Every tensor inside nested tuples, lists, dicts and dataclasses, in order."""
     if isinstance(nest, Tensor):
         yield nest
     elif isinstance(nest, Mapping):
@@ -33,6 +47,9 @@ def tensors(nest: Any) -> Iterator[Tensor]:
     elif isinstance(nest, tuple | list):
         for value in nest:
             yield from tensors(value)
+    elif is_dataclass(nest) and not isinstance(nest, type):
+        for field in fields(nest):
+            yield from tensors(getattr(nest, field.name))
 
 
 def check_finite(nest: Any, what: str) -> None:

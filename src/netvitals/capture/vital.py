@@ -136,6 +136,7 @@ class Vital:
     default: bool = False  # on when the user chooses nothing
     training_only: bool = False  # a checkup, which trains nothing, leaves it out of the default ones
     needs: str = ""  # what ``watch`` has to be given for it, beyond the model
+    absent: str = ""  # why it wrote nothing where nothing failed: what it looks for and the model has not
     every: int = 1  # looks on every n-th measured step; costly vital signs raise it
     later_every: int = 1  # the same after the first looks, if it is more: for what is mostly wrong from the start
     every_by_method: ClassVar[Mapping[str, int]] = {}  # the same for single methods by name, on top of it

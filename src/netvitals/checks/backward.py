@@ -19,6 +19,7 @@ class Listener(Protocol):
 
 _listeners: list[Listener] = []
 _original: Any = None
+_ours: Any = None  # what stands in the place of torch.autograd.backward
 
 
 def _wrapped(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -32,10 +33,11 @@ def _wrapped(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) 
 
 def listen(listener: Listener) -> None:
     """Tell ``listener`` of every backward pass."""
-    global _original
-    if not _listeners and torch.autograd.backward is not _wrapped:
+    global _original, _ours
+    _ours = _ours or torch.compiler.disable(_wrapped)
+    if not _listeners and torch.autograd.backward is not _ours:
         _original = torch.autograd.backward
-        torch.autograd.backward = _wrapped
+        torch.autograd.backward = _ours
     _listeners.append(listener)
 
 
@@ -43,5 +45,5 @@ def stop(listener: Listener) -> None:
     """Tell ``listener`` no more; the last one takes the wrapper away, unless somebody wrapped it again."""
     if listener in _listeners:
         _listeners.remove(listener)
-    if not _listeners and torch.autograd.backward is _wrapped:
+    if not _listeners and torch.autograd.backward is _ours:
         torch.autograd.backward = _original

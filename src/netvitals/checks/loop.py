@@ -62,16 +62,16 @@ class LoopChecks:
         self.open = True
         backward.listen(self)
         self._global = [
-            register_optimizer_step_pre_hook(self._guarded(self._step_begins)),
-            register_optimizer_step_post_hook(self._guarded(self._step_ends)),
+            register_optimizer_step_pre_hook(torch.compiler.disable(self._guarded(self._step_begins))),
+            register_optimizer_step_post_hook(torch.compiler.disable(self._guarded(self._step_ends))),
         ]
         if self._passes:
             for root in self._roots:
                 BeforeScripting.put_on(root, self.close)
-                self._handles.append(root.register_forward_pre_hook(Hook(self._enters), with_kwargs=True))
+                self._handles.append(Hook(self._enters).before(root, with_kwargs=True))
             for name, teacher in self._batches.teachers.items():
                 hook = Hook(lambda *_, name=name: self._guarded(self._batches.teacher_entered)(name))
-                self._handles.append(teacher.register_forward_pre_hook(hook))
+                self._handles.append(hook.before(teacher))
 
     def end_first_steps(self) -> None:
         """The first steps are over: only evaluations are still looked at."""
@@ -85,15 +85,15 @@ class LoopChecks:
         self._batches.forget()
         self._losses.leaves.clear()
         if not any(isinstance(m, MODAL) for m in self._model.modules()):
-            self._leave()  # no layer of it knows train from eval mode
+            self.leave()  # no layer of it knows train from eval mode
 
     def close(self) -> None:
         """Take every hook away."""
         self._guarded(self.conclude)()
         self.end_first_steps()
-        self._leave()
+        self.leave()
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
         """Take the hooks off the model."""
         for handle in self._handles:
             handle.remove()

@@ -14,8 +14,9 @@ from netvitals.watching import Watch, watch
 def begin(model: nn.Module, optimizer: Any, step: int, options: Mapping[str, Any]) -> Watch:
     """A watch that begins at the step where a trainer stands.
 
-    A run that is there already is continued if the trainer goes on from a checkpoint. The trainer may begin the next
-    watch of the same model without closing this one, as after Ctrl-C.
+    A run that is there already is continued if the trainer goes on from a checkpoint, and with ``resume=True``: at the
+    trainer's step, whatever the run has beyond it. The trainer may begin the next watch of the same model without
+    closing this one, as after Ctrl-C.
 
     >>> net = nn.Linear(2, 1)
     >>> vitals = begin(net, None, 7, {"every": 5})
@@ -24,11 +25,11 @@ def begin(model: nn.Module, optimizer: Any, step: int, options: Mapping[str, Any
     """
     settings = dict(options)
     run = settings.get("run")
-    if step and run is not None and "resume" not in settings and run_file(run).is_file():
-        settings["resume"] = step
+    if run is not None and settings.setdefault("resume", step > 0) is True:
+        settings["resume"] = step if run_file(run).is_file() else False
     vitals = watch(model, optimizer, **settings)
     vitals.yields = True
-    if step and not settings.get("resume"):
+    if step and settings.get("resume", False) is False:
         vitals.go_on_at(step)
     return vitals
 

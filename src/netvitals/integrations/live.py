@@ -6,6 +6,7 @@ A tracker is known by what it can do, so none has to be installed. None of them 
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ Target = Callable[[int, dict[str, float], list[str]], None]  # (step, numbers, f
 STEP = "netvitals/step"
 FINDING = "netvitals/finding"
 LONGEST = 5000  # characters of a tag in MLflow
+LATER = 10_000  # rows that wait at most where a user logs nothing to wandb
 
 
 def target_of(log: Any) -> Target:
@@ -26,7 +28,7 @@ def target_of(log: Any) -> Target:
             one of its runs, or a function of (step, numbers).
 
     Returns:
-        A function of (step, numbers, findings).
+        A function of (step, numbers, findings); where it has a method ``close``, the end of the watch calls it.
 
     >>> target_of(lambda step, numbers: print(step, numbers))(3, {"netvitals/loss": 0.5}, ["warning: …"])
     3 {'netvitals/loss': 0.5, 'netvitals/finding': 'warning: …'}
@@ -39,7 +41,7 @@ def target_of(log: Any) -> Target:
     if hasattr(log, "log_metrics") and hasattr(log, "active_run"):
         return _mlflow(log)
     if name == "wandb" or (hasattr(log, "define_metric") and hasattr(log, "log")):
-        return _wandb(log)
+        return _Wandb(log)
     if hasattr(log, "log") and callable(log.log):
         return _trackio(log)
     if hasattr(log, "log_metric"):
@@ -56,30 +58,68 @@ def _with_findings(numbers: dict[str, float], findings: list[str]) -> dict[str, 
     return {**numbers, FINDING: "\n".join(findings)} if findings else dict(numbers)
 
 
-def _wandb(log: Any) -> Target:
-    """Rows wait for the user's own next ``log``, whose steps stay as they are; the x-axis is our own step."""
-    state: dict[str, Any] = {"run": None, "step": None}
+class _Wandb:
+    """Rows join the user's own next row, one each: a row of our own would move the steps of theirs.
 
-    def send(step: int, numbers: dict[str, float], findings: list[str]) -> None:
-        run = getattr(log, "run", None) if getattr(log, "__name__", "") == "wandb" else log
+    Of the measured steps between two rows of the user the first is sent. Where the user has logged nothing by the end
+    of the watch, there are no steps to move, and all rows are sent then.
+    """
+
+    def __init__(self, log: Any) -> None:
+        self._log = log
+        self._run: Any = None
+        self._first = self._step = None  # of the user's rows: at the first measured step, and when we last joined one
+        self._later: deque[dict[str, Any]] = deque(maxlen=LATER)
+        self._findings: list[str] = []  # those in the row that waits for the user
+
+    def __call__(self, step: int, numbers: dict[str, float], findings: list[str]) -> None:
+        run = getattr(self._log, "run", None) if getattr(self._log, "__name__", "") == "wandb" else self._log
         if run is None:
             raise ValueError(f"wandb has no open run; call wandb.init before training {hint('tracker-not-open')}")
-        if state["run"] is not run:
+        now = run.step
+        if self._run is not run:
             run.define_metric(STEP)
             run.define_metric("netvitals/*", step_metric=STEP)
-            state["run"], state["step"] = run, None
-        now = getattr(run, "step", None)
-        if now is not None and now == state["step"]:  # the user has logged nothing since: the last row would be lost
-            run.log({}, commit=True)
-            now = getattr(run, "step", None)
-        state["step"] = now
-        run.log({STEP: step, **_with_findings(numbers, findings)}, commit=False)
+            self._run, self._first, self._step = run, now, None
+            self._later.clear()
+        joins = now != self._step
+        self._findings = findings if joins else [*self._findings, *findings]
+        row = {STEP: step, **numbers}
+        if joins:
+            self._step = now
+            run.log(_with_findings(row, findings), commit=False)
+            return
+        if findings:
+            run.log({FINDING: "\n".join(self._findings)}, commit=False)
+        if now == self._first and numbers:
+            self._later.append(row)
 
-    return send
+    def close(self) -> None:
+        """Send the rows that waited for a user who has logged nothing."""
+        rows, run = list(self._later), self._run
+        self._later.clear()
+        if not rows or run.step != self._first:
+            return
+        run.log({}, commit=True)
+        self._step = None
+        if all(name.startswith(("netvitals/", "_")) for name in dict(run.summary)):  # else they have, with step=0
+            for row in rows:
+                run.log(row, commit=True)
 
 
 def _trackio(log: Any) -> Target:
-    return lambda step, numbers, findings: log.log(_with_findings(numbers, findings), step=step)
+    """Rows at our step; the count that gives the user's own rows their step goes on where it was."""
+
+    def send(step: int, numbers: dict[str, float], findings: list[str]) -> None:
+        run = log
+        if getattr(log, "__name__", "") == "trackio":
+            run = log.context_vars.current_run.get() or log  # without a run, trackio's own error says so
+        count = getattr(run, "_next_step", None)
+        run.log(_with_findings(numbers, findings), step=step)
+        if count is not None:
+            run._next_step = count
+
+    return send
 
 
 def _summary_writer(writer: Any) -> Target:

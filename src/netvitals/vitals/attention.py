@@ -59,6 +59,7 @@ class AttentionVital(Vital):
         "k_norm": Metric("mean length of a key", "activation"),
         "v_norm": Metric("mean length of a value", "activation"),
     }
+    absent = "no attention was found"
     headline = ("max_logit", "entropy")
     default = True
     every = 5

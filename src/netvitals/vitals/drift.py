@@ -105,6 +105,7 @@ class Drift(Vital):
         "prod": Metric("its part from the means", "gradient"),
         "cov": Metric("its part from the covariance", "gradient"),
     }
+    absent = "no parameter of the model has moved"
     headline = ("drift_z", "weight_mean")
     default = True
     every = 10

@@ -45,6 +45,7 @@ class ExpertsVital(Vital):
         "router_entropy": Metric("mean entropy of the router's probabilities over that of equal ones", "share"),
         "margin": Metric("mean gap between the last probability that was chosen and the first that was not", "share"),
     }
+    absent = "no mixture of experts was found"
     headline = ("load_entropy", "effective", "unused")
     default = True
     every = 2

@@ -62,6 +62,7 @@ class Gates(Vital):
         ),
         "valid": Metric("share of channels whose gates are numbers", "share"),
     }
+    absent = "no activation function was met"
     headline = ("density@0.01", "density@0.1", "mean")
     default = True
 

@@ -52,6 +52,7 @@ class Gradients(Vital):
         "update_ratio": Metric("step over weights"),
         "descent": Metric("what this step takes off the loss to first order, −⟨gradient, step⟩", "loss"),
     }
+    absent = "no gradient arrived at a parameter"
     headline = ("update_ratio", "grad_norm", "weight_norm")
     default = True
     every = 2

@@ -43,6 +43,10 @@ class Imbalance(Vital):
         "imbalance": Metric("‖Wₗ₊₁‖² − ‖Wₗ‖² − ‖bₗ‖²", "weight²"),
         "relative": Metric("the same over the sum of the three, between −1 and 1"),
     }
+    absent = (
+        "no two layers are joined by nothing but an activation: layers that are called more than once, "
+        "or with a sum over neighbours between them, are no pair"
+    )
     headline = ("relative", "imbalance")
     default = True
     every = 10

@@ -41,6 +41,7 @@ class Inputs(Vital):
         "varying": Metric("mean spread of a feature over the examples, over the spread of everything"),
         "mark": Metric("a sum that tells batches apart", "input"),
     }
+    absent = "no layer gets the inputs as they are, as numbers with two examples or more"
     headline = ("std", "mean")
     default = True
     later_every = 4

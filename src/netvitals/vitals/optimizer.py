@@ -64,6 +64,7 @@ class OptimizerSettings(Vital):
         "lr_rest": Metric("sum of the learning rates that are left, to the end of training"),
         "decay_rest": Metric("the integrated decay that is left, to the end of training"),
     }
+    absent = "no torch optimizer that holds parameters of the model was seen"
     headline = ("lr", "decay_rest", "effective_lr")
     default = True
     training_only = True

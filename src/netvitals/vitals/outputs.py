@@ -52,6 +52,7 @@ class Outputs(Vital):
         "rows": Metric("rows that the loss counts", "rows"),
         "classes": Metric("outputs of a row", "classes"),
     }
+    absent = "no gradient arrived at rows of two or more outputs"
     headline = ("accuracy", "scale")
     default = True
     every = 2

@@ -77,6 +77,7 @@ class Preactivations(Vital):
         "scale": Metric("mean |γ| of a norm"),
         "shift": Metric("mean β of a norm"),
     }
+    absent = "no activation function was met"
     headline = ("preact_drift", "sigma", "mean")
     default = True
     tensors_of = ("norm",)

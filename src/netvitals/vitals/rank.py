@@ -46,6 +46,7 @@ class Rank(Vital):
         "stable": Metric("sum of squares over the largest", "directions"),
         "participation": Metric("squared sum of squares over sum of fourth powers", "directions"),
     }
+    absent = "no layer with two examples or more was met"
     headline = ("entropy",)
     default = True
     min_steps = 2000

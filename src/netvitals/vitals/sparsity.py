@@ -54,6 +54,7 @@ class Sparsity(Vital):
         "dead_units": Metric("share of units that are zero on the whole batch", "share"),
         "always_on": Metric("share of units that are zero on nothing", "share"),
     }
+    absent = "no activation function was met"
     headline = ("hard", "soft")
     default = True
 

@@ -73,6 +73,7 @@ class Spikes(Vital):
         "peak_layer": Metric("which activation holds the largest", "index"),
         "intermediate_peak": Metric("1 where it is neither the first nor the last", "0 or 1"),
     }
+    absent = "no residual stream and no attention was found"
     headline = ("max_over_mean", "max_abs")
     default = True
     every = 5

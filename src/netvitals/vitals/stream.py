@@ -39,6 +39,7 @@ class StreamVital(Vital):
         "growth": Metric("length over that of the block before"),
         "common": Metric("share of the mean square that all rows have in common", "share"),
     }
+    absent = "no residual stream was found"
     headline = ("norm",)
     default = True
     every = 2

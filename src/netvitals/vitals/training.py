@@ -55,6 +55,7 @@ class Training(Vital):
         "smallest": Metric("smallest |g| above zero in that sample", "gradient"),
         "multiples": Metric("share of the others that are whole multiples of it", "share"),
     }
+    absent = "no gradient arrived at a parameter"
     headline = ("carried", "eval_norms")
     default = True
     every = 2

@@ -39,7 +39,7 @@ from netvitals.watching.arguments import (
     checked_probe,
     together,
 )
-from netvitals.watching.description import described, note_places, open_run_of
+from netvitals.watching.description import described, note_places, open_run_of, silent_vitals
 from netvitals.watching.eager_replay import eager_replay_of
 from netvitals.watching.live_forecasts import LiveForecasts
 from netvitals.watching.live_log import LiveLog, live_log
@@ -190,10 +190,13 @@ class Watch(MeasuredSteps):
         cut = self._ranks is not None and self._ranks.pieces  # to run these once more would take collectives
         self._twin = eager_replay_of(unwrapped(root), uncompiled(root)) if probe is None and not cut else None
         self._model = uncompiled(root) if probe is not None or self._twin is not None else unwrapped(root)
+        self._replays = self._twin is not None
         if words := registry.take_over(self._model):
             warn(words, "already-watched")
         parameters = dict(uncompiled(root).named_parameters())
         self._bare = uncompiled(root)
+        if self._twin is None and probe is None and self._ranks is None:
+            self._twin = self._found_compiled()
         self._initial = copies(self._bare)
         optimizers, foreign = checked_optimizers(optimizer, parameters)
         from netvitals.vitals import choose
@@ -210,14 +213,17 @@ class Watch(MeasuredSteps):
                 found=registry.weak_method(self._optimizers),
             )
         )
-        self._observer = Observers(self._model, self._schedule, passive=self._probe is None and self._twin is None)
+        self._observer = Observers(self._model, self._schedule, passive=self._probe is None and not self._replays)
         self._observer.notes.update({type(o).__name__: f"it {FOREIGN}" for o in foreign})
         self._hooks = OptimizerHooks(parameters, optimizers, registry.weak_method(self._stepped))
         self._observations = 0
         self._recorder: Recorder | None = None  # open on a measured step
         self._buffer = Buffer()
+        self._wrote, self._lossless = set(), True
+        self._buffer.finished.append(registry.weak_method(self._heard))
+        self._buffer.heard.append(registry.weak_method(self._heard_loss))
         self._shared = shared_steps(
-            self._ranks, self._buffer, self._model, self._schedule, self._observer.notes, self._twin is not None
+            self._ranks, self._buffer, self._model, self._schedule, self._observer.notes, self._replays
         )
         self._batches = MicroBatches((self._shared or self._buffer).loss)
         self._buffer.closing = self._batches.flush
@@ -372,6 +378,10 @@ class Watch(MeasuredSteps):
             self._shared.close(status)
             note_places(self)
         self._note_checks()
+        self._buffer.settle()
+        if self._ranks is None or not self._ranks.rank:
+            self._observer.notes.update(silent_vitals(self))
+            note_places(self)
         self._buffer.close()
         self._note_verdict()
         if self._log is not None:

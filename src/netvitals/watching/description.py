@@ -45,6 +45,31 @@ def note_places(watch: MeasuredSteps) -> None:
         watch._writer.note("skipped", watch.skipped)
 
 
+def silent_vitals(watch: MeasuredSteps) -> dict[str, str]:
+    """Vital signs that wrote nothing, and the loss where none was given → why."""
+    found = {}
+    skipped = watch._observer.skipped
+    for vital in watch._schedule.vitals:
+        if vital.name in watch._wrote or any(_is_about(place, vital.name) for place in skipped):
+            continue
+        off = {site for name, site in watch._schedule.off if name == vital.name}
+        why = getattr(vital, "absent", "") or "nothing that it looks at was met"
+        if not watch._observations:
+            why = "no step was measured"
+        elif off:
+            why = f"it failed at {', '.join(sorted(off)[:3])}"
+        elif not watch._observer.sites and watch._schedule.looks_at_passes(vital):
+            why = skipped.get("model") or skipped.get("forward") or why
+        found[vital.name] = why
+    if watch._lossless and watch._observations:
+        found["loss"] = "none was given: call vitals.step(loss), or return it from training_step"
+    return found
+
+
+def _is_about(place: str, vital: str) -> bool:
+    return place == vital or place.startswith(f"{vital}: ") or place.endswith(f"({vital})")
+
+
 def described(watch: Watch, model: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, Any]:
     """The first notes of a run."""
     return {

@@ -9,6 +9,8 @@ steps.
 from __future__ import annotations
 
 import contextlib
+import gc
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,9 +29,14 @@ from netvitals.capture import (
     rng_state,
     set_rng_state,
     tensors,
+    uncompiled,
     warn,
 )
 
+INSIDE = (
+    "it runs inside a compiled function, which calls no hooks: compile the model itself, torch.compile(model), or pass "
+    "probe=(x, y, loss_fn)"
+)
 NO_STEP = "it is compiled, and looked at before an optimizer steps: none did"
 CALL = "_compiled_call_impl"  # what module.compile() puts on a module
 
@@ -39,6 +46,21 @@ def eager_replay_of(model: nn.Module, bare: nn.Module) -> EagerReplay | None:
     if isinstance(model, torch.jit.ScriptModule) or not is_compiled(model):
         return None
     return EagerReplay(model, bare)
+
+
+def compiled_form_of(bare: nn.Module) -> nn.Module | None:
+    """What a loop may call in the place of ``bare`` so that compiled code runs; None where there is nothing."""
+    if is_compiled(bare):
+        return bare
+    kind = getattr(sys.modules.get("torch._dynamo.eval_frame"), "OptimizedModule", None)
+    wrappers = [] if kind is None else [o for o in gc.get_objects() if type(o) is kind]
+    return next((w for w in reversed(wrappers) if uncompiled(w) is bare), None)
+
+
+def has_compiled() -> bool:
+    """Whether torch.compile has compiled anything in this process."""
+    utils = sys.modules.get("torch._dynamo.utils")
+    return utils is not None and utils.counters["stats"]["unique_graphs"] > 0
 
 
 class EagerReplay:
@@ -54,6 +76,11 @@ class EagerReplay:
         self._failed = False
         self._notes: dict[str, str] = {}
 
+    @property
+    def called(self) -> bool:
+        """The compiled form was called since arming."""
+        return self._passes > 0
+
     def arm(self, notes: dict[str, str]) -> None:
         """Keep the batch of the next pass; ``notes`` takes why nothing could be measured."""
         self.disarm()
@@ -65,8 +92,8 @@ class EagerReplay:
             setattr(self._model, CALL, self._called)
         else:
             self._handles = [
-                self._model.register_forward_pre_hook(Hook(self._enter), with_kwargs=True),
-                self._model.register_forward_hook(Hook(self._leave)),
+                Hook(self._enter).before(self._model, with_kwargs=True),
+                Hook(self._leave).after(self._model),
             ]
 
     def disarm(self) -> None:

@@ -80,6 +80,9 @@ class LiveLog:
             news = self._news(watch)
             if news:
                 self._to_target(max(0, watch._step - 1), {}, news)
+        end = getattr(self._target, "close", None)
+        if end is not None and self._failures < PATIENCE:
+            self._tried("what was left", end)
         if self._panel is not None:
             if watch is not None and self._found is not None:
                 self._safely(self._panel.show, watch, self._found)
@@ -111,17 +114,17 @@ class LiveLog:
             set_rng_state(state)
 
     def _to_target(self, step: int, numbers: dict[str, float], findings: list[str]) -> None:
-        if self._target is None:
-            return
+        if self._target is not None:
+            self._tried(f"step {step}", self._target, step, numbers, findings)
+
+    def _tried(self, what: str, call: Any, *args: Any) -> None:
         state = rng_state()
         try:
-            self._target(step, numbers, findings)
+            call(*args)
             self._failures = 0
         except Exception as error:
             self._failures += 1
             last = "; nothing is sent any more" if self._failures >= PATIENCE else ""
-            warn(
-                f"step {step} could not be sent to the tracker: {type(error).__name__}: {error}{last}", "tracker-failed"
-            )
+            warn(f"{what} could not be sent to the tracker: {type(error).__name__}: {error}{last}", "tracker-failed")
         finally:
             set_rng_state(state)

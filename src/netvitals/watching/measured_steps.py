@@ -15,15 +15,17 @@ from netvitals.capture import (
     OptimizerHooks,
     Recorder,
     Schedule,
+    StepColumns,
     detached_context,
     parameter_view,
     task_of,
     warn,
 )
 from netvitals.capture import probe as observe_with
+from netvitals.checks import LoopChecks
 from netvitals.watching import registry
 from netvitals.watching.description import note_places
-from netvitals.watching.eager_replay import EagerReplay
+from netvitals.watching.eager_replay import INSIDE, EagerReplay, compiled_form_of, has_compiled
 from netvitals.watching.live_forecasts import LiveForecasts
 from netvitals.watching.live_log import LiveLog
 from netvitals.watching.micro_batches import MicroBatches
@@ -50,6 +52,8 @@ class MeasuredSteps(WatchState):
     _ranks: Ranks | None
     _shared: SharedSteps | None
     _twin: EagerReplay | None
+    _replays: bool  # the model is looked at through its eager copy, or not at all
+    _checks: LoopChecks | None
     _writer: RunWriter | None
     _recorder: Recorder | None
     _log: LiveLog | None
@@ -57,6 +61,8 @@ class MeasuredSteps(WatchState):
     _observations: int
     _noted: int
     _missed: bool
+    _wrote: set[str]  # vital signs that have measured something
+    _lossless: bool  # no loss was given so far
     _late: bool
     _probe_failed: bool
 
@@ -77,8 +83,8 @@ class MeasuredSteps(WatchState):
                 self._shared.arm(recorder)
             if self._twin is not None:
                 self._twin.arm(self._observer.notes)
-            elif self._probe is None:
-                if self._shared is None or self._shared.looks:
+            if self._probe is None:
+                if not self._replays and (self._shared is None or self._shared.looks):
                     self._observer.arm(recorder)
             elif not self._probe_failed:
                 task = task_of(self._model, self._probe[2], self._probe[:2])
@@ -90,7 +96,7 @@ class MeasuredSteps(WatchState):
                 self._hooks.arm(registry.weak_method(self._moved), keep=self._schedule.reads_steps)
             if self._twin is not None:
                 self._hooks.attend()
-                self._hooks.about_to_step = partial(self._twin.look, self._observer, recorder)
+                self._hooks.about_to_step = partial(self._replay, recorder)
         except Exception as error:
             self._disarm()
             if first and self._probe is not None:
@@ -124,23 +130,59 @@ class MeasuredSteps(WatchState):
         except Exception as error:
             warn(f"looking at the parameters failed: {type(error).__name__}: {error}", "look-failed")
 
+    def _replay(self, recorder: Recorder) -> None:
+        """Look at the compiled pass of this step, unless the model was called uncompiled."""
+        if self._twin is not None and self._twin.called and (self._replays or not self._observer.observed):
+            self._replays = True  # from here on our hooks stay off what is compiled
+            self._observer.whole.disarm()
+            self._twin.look(self._observer, recorder)
+
+    def _found_compiled(self) -> EagerReplay | None:
+        """The replay of a compiled form of the model that the watch was not given."""
+        found = compiled_form_of(self._bare)
+        return None if found is None else EagerReplay(found, self._bare)
+
+    def _heard(self, columns: StepColumns) -> None:
+        self._wrote.update(entry[0] for entry in (*columns.layout, *columns.array_layout))
+
+    def _heard_loss(self, *_: Any) -> None:
+        self._lossless = False
+
+    def _trains_compiled(self) -> bool:
+        """Gradients have arrived though no pass was seen, and torch.compile was at work."""
+        return has_compiled() and any(p.grad is not None for p in self._bare.parameters())
+
+    def _not_called(self, step: int) -> None:
+        """No pass was seen on a step that was to be measured."""
+        how = self._observer.compiled
+        if how or (not self._observer.raised and self._trains_compiled()):
+            self._replays = True
+            self._twin = EagerReplay(self._bare, self._bare) if how == "partly" else self._found_compiled()
+            if self._twin is None:
+                self._observer.notes["model"] = INSIDE
+                warn(f"the activations of the model are not measured: {INSIDE}", "compiled-part")
+            if self._checks is not None:
+                self._checks.leave()
+        elif not self._missed and not self._observer.raised:
+            self._missed = True
+            warn(
+                f"step {step} was to be measured, but the watched model was not called with autograd on; "
+                "watch the module that the loop calls",
+                "model-not-called",
+            )
+
     def _finish(self) -> None:
         recorder = self._recorder
         assert recorder is not None
         self._hooks.settle()
         seen, stripped = self._observer.observed, self._observer.whole.stripped
         self._disarm()
-        looks = self._probe is None and self._twin is None and (self._shared is None or self._shared.looks)
+        looks = self._probe is None and not self._replays and (self._shared is None or self._shared.looks)
         expected = looks and not self._late and "model" not in self._observer.skipped
         if stripped and not seen:
             self._observer.notes[f"step {recorder.step}"] = "the model was scripted just before: not measured"
-        elif expected and not seen and not self._missed:
-            self._missed = True
-            warn(
-                f"step {recorder.step} was to be measured, but the watched model was not called with autograd on; "
-                "watch the module that the loop calls",
-                "model-not-called",
-            )
+        elif expected and not seen:
+            self._not_called(recorder.step)
         try:
             (self._shared or self._buffer).observe(recorder)
         except Exception as error:

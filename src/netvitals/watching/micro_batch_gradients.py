@@ -45,8 +45,8 @@ class MicroBatchGradients:
         self._arrived.clear()
         for module in self._model.modules():
             if module._parameters and not isinstance(module, torch.jit.ScriptModule):
-                self._handles.append(module.register_forward_pre_hook(self._pre))
-        self._handles.append(self._model.register_forward_hook(self._post))
+                self._handles.append(self._pre.before(module))
+        self._handles.append(self._post.after(self._model))
 
     def disarm(self) -> None:
         """Take every hook away; what was seen stays until it is taken."""

@@ -8,15 +8,16 @@ that is still to come will be compared with.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from netvitals.anatomy import Anatomy, rng_state, set_rng_state
 from netvitals.capture.engine.blocks import show_block
-from netvitals.capture.engine.hook import BeforeScripting, Hook
+from netvitals.capture.engine.hook import BeforeScripting, Hook, runs_in_compiled_code, tell_of_compilation
 from netvitals.capture.engine.modules import ModuleInfo, ModuleReplay, Modules
 from netvitals.capture.engine.operation_matcher import OperationMatcher
 from netvitals.capture.engine.pass_state import Frame, PassState, when_arrives
@@ -24,7 +25,7 @@ from netvitals.capture.engine.planning.live_trace import LiveTrace
 from netvitals.capture.engine.roles import WHOLE
 from netvitals.capture.engine.schedule import CAPTURED, Schedule, detached_context, is_captured
 from netvitals.capture.engine.traced_pass import TracedPass, activation_of, first_tensor, is_transformed
-from netvitals.capture.nested import tensors
+from netvitals.capture.nested import shown_output
 from netvitals.capture.recorder import Recorder
 from netvitals.capture.site import Site
 
@@ -51,6 +52,8 @@ class Observer:
         self.passive = passive
         self.observed = False  # a pass was seen since arming
         self.passes = 0  # how many there were
+        self.raised = False  # a pass since arming ended by an exception
+        self.compiled: Literal["", "inside", "partly"] = ""  # how a pass since arming ran in compiled code
         self.outside: Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], None] | None = None  # hears of other calls
         self._state = PassState(schedule, prefix)
         self._modules = Modules(model, self._state.cannot_see)
@@ -62,6 +65,7 @@ class Observer:
         self._container_hook = Hook(self._entering_container)
         self.withdraw: Callable[[], None] = self.strip  # asked when a part of the model is scripted
         self.stripped = False
+        tell_of_compilation(self)
 
     @property
     def sites(self) -> dict[str, Site]:
@@ -109,7 +113,8 @@ class Observer:
     def arm(self, recorder: Recorder) -> None:
         """Put the hooks in place; the next pass is measured and written to ``recorder``."""
         self.disarm()
-        self._state.recorder, self.observed, self.passes = recorder, False, 0
+        self._state.recorder, self.observed, self.passes, self.compiled = recorder, False, 0, ""
+        self.raised = False
         route = self._state.route
         way = route.choose(self.schedule.wanted_kinds(), self._state.found_by_operations)
         if way == "trace" or not self._known:
@@ -125,14 +130,14 @@ class Observer:
                 self._hook(module, before=way != "hooks" or module is self.model or info.in_place or info.replays)
             elif way == "trace" and self.outside is not None:
                 BeforeScripting.put_on(module, self.withdraw)
-                self._handles.append(module.register_forward_pre_hook(self._container_hook, with_kwargs=True))
+                self._handles.append(self._container_hook.before(module, with_kwargs=True))
 
     def _hook(self, module: nn.Module, before: bool) -> None:
         BeforeScripting.put_on(module, self.withdraw)
         if before:
-            self._handles.append(module.register_forward_pre_hook(self._enter_hook, with_kwargs=True))
+            self._handles.append(self._enter_hook.before(module, with_kwargs=True))
         # called on an exception too, so that neither the mode nor a frame outlives its call
-        self._handles.append(module.register_forward_hook(self._leave_hook, with_kwargs=True, always_call=True))
+        self._handles.append(self._leave_hook.after(module, with_kwargs=True, always_call=True))
 
     def disarm(self) -> None:
         """Take every hook away again. Gradients that arrive later are not measured."""
@@ -167,6 +172,8 @@ class Observer:
     def enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A ``module`` begins to run, with ``args`` and ``kwargs``."""
         state = self._state
+        if self.compiled == "partly":
+            self._end()
         if not state.frames and not self._begins(module, args, kwargs):
             if module is not self.model:
                 self._entering_container(module, args, kwargs)
@@ -197,12 +204,15 @@ class Observer:
         if module is not self.model or not (torch.is_grad_enabled() or not self.passive):
             return False
         self.passes += 1
-        if self.observed:
+        if self.observed or self.compiled:
+            return False
+        if runs_in_compiled_code():
+            self.compiled = "inside"
             return False
         if is_transformed() or is_captured():
             self._state.cannot_see("model", CAPTURED if is_captured() else "it runs inside a torch.func transform")
             return False
-        self.observed = True
+        self.observed, self.raised = True, False
         self._state.begin()
         if self._state.route.way == "trace":
             self._survey = TracedPass(LiveTrace(self.model, (args, kwargs)))
@@ -210,6 +220,16 @@ class Observer:
             self._pickup.begin(self._state.plan)
         self._modes(on=True)
         return True
+
+    def compiling(self) -> None:
+        """Something is compiled now. A pass that a mode of ours follows is let alone from here on: compiled code would
+        be compiled for that mode, and again without it.
+        """
+        if self._pickup.on or (self._survey is not None and self._survey.trace.on):
+            self.observed, self.compiled = False, "partly"
+            self._pickup.ignore()
+            if self._survey is not None:
+                self._survey.trace.ignore()
 
     def _modes(self, on: bool) -> None:
         """Switch the mode of this pass on or off; compiled code runs without it."""
@@ -232,12 +252,16 @@ class Observer:
     # ---------------------------------------------------------------- after a module ran
 
     def _leaving(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        if self.compiled == "partly":
+            self._end()
+        if output is None and module is self.model and (error := sys.exc_info()[1]) is not None:
+            self._raised(error)
         frame = self._frame_of(module, args, kwargs)
         if frame is None:
             return
         state = self._state
         try:
-            value = output if isinstance(output, Tensor) else next(tensors(output), None)
+            value = output if isinstance(output, Tensor) else shown_output(output)
             if value is not None and not value.is_floating_point():
                 value = None
             if self._survey is not None:
@@ -255,6 +279,14 @@ class Observer:
             state.give_up(error)
         if not state.frames:
             self._end()
+
+    def _raised(self, error: BaseException) -> None:
+        """The pass ended by an exception of the user's: the next one is measured."""
+        why = f"it raised {type(error).__name__}: the activations of that pass are not measured"
+        self._state.cannot_see("forward", why)
+        traced = self._survey is not None  # then nothing has been shown yet
+        self._end()
+        self.observed, self.raised = not traced, True
 
     def _frame_of(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Frame | None:
         """The call that ends here; None outside a pass."""

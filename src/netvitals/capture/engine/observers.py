@@ -65,6 +65,16 @@ class Observers:
         return any(o.observed for _, o in self._all)
 
     @property
+    def compiled(self) -> str:
+        """How a pass since arming ran in compiled code, and was not seen: ``inside`` or ``partly``; else ''."""
+        return max(o.compiled for _, o in self._all)
+
+    @property
+    def raised(self) -> bool:
+        """A pass since arming ended by an exception, and none has run through."""
+        return any(o.raised for _, o in self._all) and not self.observed
+
+    @property
     def passes(self) -> int:
         """Passes since arming, of the root that had most."""
         return max(o.passes for _, o in self._all)
@@ -114,7 +124,7 @@ class Observers:
 
     def _called(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A part begins to run, and the model does not."""
-        if not torch.is_grad_enabled() or is_transformed() or any(o.running for _, o in self._all):
+        if not torch.is_grad_enabled() or is_transformed() or self.compiled or any(o.running for _, o in self._all):
             return
         if torch._C._current_graph_task_id() != -1:  # a checkpointed part runs again in the backward pass
             return

@@ -89,10 +89,15 @@ class OperationMatcher(TorchDispatchMode):
 
     supports_higher_order_operators = True
 
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Compiled code inside a pass stays compiled."""
+        return True
+
     def __init__(self, failed: Callable[[Exception], None]) -> None:
         super().__init__()
         self._failed = failed
-        self._on = False
+        self.on = False
         self._plan = Plan()
         self._calls: dict[str, int] = {}
         self._running: list[tuple[dict[Any, int], Any]] = []  # counts, and what is wanted
@@ -106,14 +111,18 @@ class OperationMatcher(TorchDispatchMode):
         self.resume()
 
     def resume(self) -> None:
-        if not self._on:
+        if not self.on:
             self.__enter__()
-            self._on = True
+            self.on = True
 
     def end(self) -> None:
-        if self._on:
-            self._on = False
+        if self.on:
+            self.on = False
             self.__exit__(None, None, None)
+
+    def ignore(self) -> None:
+        """Keep nothing until the next pass."""
+        self._plan, self._running = Plan(), []
 
     def enter(self, name: str) -> None:
         """A module begins."""

@@ -65,7 +65,7 @@ class OptimizerHooks:
         self._arriving: list[Any] = []
         self.grads: dict[str, Tensor] = {}
         self.before: dict[str, Tensor] = {}
-        self._handles = [register_optimizer_step_post_hook(self._after)]
+        self._handles = [register_optimizer_step_post_hook(torch.compiler.disable(self._after))]
         self.attend()
 
     # ---------------------------------------------------------------- measured steps
@@ -73,7 +73,7 @@ class OptimizerHooks:
     def attend(self) -> None:
         """Hear of the beginning of steps, too."""
         if len(self._handles) == 1:
-            self._handles.append(register_optimizer_step_pre_hook(self._before))
+            self._handles.append(register_optimizer_step_pre_hook(torch.compiler.disable(self._before)))
 
     def arm(self, moved: Moved, keep: bool = True) -> None:
         """Look at the step that comes next, and call ``moved`` at its end; ``keep`` its gradients and the values before
@@ -84,7 +84,7 @@ class OptimizerHooks:
         self._moved, self._keep = moved, keep
         if keep and not self._seen and not self._expected:
             self._arriving = [
-                p.register_post_accumulate_grad_hook(self._arrived)
+                p.register_post_accumulate_grad_hook(torch.compiler.disable(self._arrived))
                 for p in self._parameters.values()
                 if p.requires_grad
             ]
@@ -330,7 +330,7 @@ def _marked(p: Tensor) -> tuple[Tensor, Tensor | None, int]:
 
 def _copied(tensors: list[Tensor]) -> Sequence[Tensor]:
     """A copy of each tensor; times one is the quickest copy of many."""
-    if all(type(t) is Tensor and t.layout is torch.strided for t in tensors):
+    if tensors and all(type(t) is Tensor and t.layout is torch.strided for t in tensors):
         return torch._foreach_mul(tensors, 1)
     return [t.clone() for t in tensors]
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from netvitals._help import hint
@@ -224,7 +225,7 @@ def when_arrives(value: Tensor) -> Await | None:
         return None
 
     def wait(arrived: Callable[[Tensor], None]) -> None:
-        value.register_hook(arrived)
+        value.register_hook(torch.compiler.disable(arrived))
 
     return wait
 
@@ -241,7 +242,7 @@ def when_leaves(node: tuple[Any, int] | None) -> Await | None:
             if g is not None:
                 arrived(g)
 
-        made.register_prehook(before)
+        made.register_prehook(torch.compiler.disable(before))
 
     return wait
 

@@ -96,6 +96,10 @@ class Schedule:
         """Whether any vital sign that is due has this ``method``."""
         return bool(self._due[method])
 
+    def looks_at_passes(self, vital: Any) -> bool:
+        """Whether a vital sign looks at anything but parameters."""
+        return any(_has(vital, method) for method in METHODS if method != "parameters")
+
     @property
     def reads_steps(self) -> bool:
         """Whether any that looks at the parameters wants their gradients and what they were before the step."""

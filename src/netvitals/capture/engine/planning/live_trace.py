@@ -73,7 +73,7 @@ class LiveTrace(Tracer):
         self._open: list[ModuleCall] = []
         self._nodes: dict[int, tuple[Any, int]] = {}
         self._fresh: list[tuple[int, Tensor]] = []  # made below autograd, which has not yet seen them
-        self._on = False
+        self.on = False
         self.gone: set[int] = set()  # values that were not kept: their tensors stand for nothing but a shape
         self._memory: dict[int, int] = {}  # bytes by storage that are kept
         self._room = budget()
@@ -81,16 +81,20 @@ class LiveTrace(Tracer):
         self.error: Exception | None = None  # of our own: the trace ends there, the user's pass goes on
 
     def begin(self) -> None:
-        if not self._on:
+        if not self.on:
             self.__enter__()
-            self._on = True
+            self.on = True
 
     def end(self) -> None:
         """Stop tracing; also for a while, around a part that must not be traced."""
-        if self._on:
-            self._on = False
+        if self.on:
+            self.on = False
             self.__exit__(None, None, None)
         self._settle()
+
+    def ignore(self) -> None:
+        """Record nothing more."""
+        self.error = RuntimeError("the pass is let alone")
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if self.error is not None:
