@@ -55,7 +55,7 @@ class TrajectoryRecorder:
         self.rows: list[Row] = []
 
     def __call__(self, epoch: int, network: nn.Module, accuracy: float | None = None) -> None:
-        report = gates.measure(network, None, self.probe, thetas=self.thetas, mode="train")
+        report = gates.measure(network, self.probe, thetas=self.thetas, mode="train")
         rank = effective_rank(_features(network, self.probe).flatten(1), centred=True)
         row: Row = {
             "quantity": "epoch",

@@ -60,7 +60,7 @@ def channel_scores(net: nn.Module, probe: Tensor, score: str, theta: float = 0.0
     if not blocks:
         raise ValueError(f"{type(net).__name__} has no residual block whose first convolution could be pruned")
     if score == "gate":
-        report = gates.measure(net, None, probe, thetas=(theta,), mode="train")
+        report = gates.measure(net, probe, thetas=(theta,), mode="train")
         return {n: torch.as_tensor(report.sites[f"{n}.acts.0"].channel_densities[theta]) for n in blocks}
     filters = {n: net.get_parameter(f"{n}.convs.0.weight").detach() for n in blocks}
     if score == "magnitude":
