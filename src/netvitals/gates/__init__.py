@@ -2,15 +2,20 @@
 
 **If unsure, use** :func:`measure` on a batch. A gate is |f'(x)|, the density is the share of gates above a threshold.
 
-* :func:`measure`: the gates of every activation of a model, exactly or from the gradients of a loss;
+* :func:`measure`: the gates of every activation of a model; its report has ``margins`` and ``forecast``, the direction
+  in which the density of each layer will move;
+* :func:`will_collapse`: whether an optimizer and its schedule shrink the variance that decides this, before training;
 * :func:`predict`, :func:`margins`: the density that the mean and deviation of an activation's input imply;
-* :func:`forecast`: where the density goes when the variance of the input shrinks;
+* :func:`forecast`: the same for a variance that has shrunk;
 * :func:`relax`, :func:`empirical`: channels that relax with the decay that is left; the density of their own sample.
 
 The watcher is the vital sign ``gates``.
 """
 
-from netvitals.gates.forecasting import GateForecast, forecast
+from netvitals.gates.collapse import Collapse, will_collapse
+from netvitals.gates.collapse import GroupDecay as GroupDecay
+from netvitals.gates.forecasting import GateForecast, GateOutlook, forecast
+from netvitals.gates.forecasting import SiteOutlook as SiteOutlook
 from netvitals.gates.measurement import checked_thetas as checked_thetas
 from netvitals.gates.measurement import measure
 from netvitals.gates.prediction import PREDICTORS, Margins, margins, predict
@@ -20,7 +25,9 @@ from netvitals.gates.report import GateReport, SiteGates
 
 __all__ = [
     "PREDICTORS",
+    "Collapse",
     "GateForecast",
+    "GateOutlook",
     "GateReport",
     "Margins",
     "SiteGates",
@@ -30,4 +37,5 @@ __all__ = [
     "measure",
     "predict",
     "relax",
+    "will_collapse",
 ]
