@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from netvitals.stats._sample import numbers
-from netvitals_lab.stats.average import Mean
+from netvitals.stats import Mean
 
 STARTS = 10  # of k-means; the tightest fit counts
 
