@@ -73,7 +73,9 @@ def test_noise_has_the_kind_of_the_batch_and_nothing_of_it():
     from netvitals.drift.random_data import _noise
 
     x = 3 + 2 * torch.randn(4000, 3)
-    made = _noise({"x": x, "y": torch.tensor([2, 5, 7] * 100), "mask": torch.ones(3, dtype=torch.bool)}, torch.Generator())
+    made = _noise(
+        {"x": x, "y": torch.tensor([2, 5, 7] * 100), "mask": torch.ones(3, dtype=torch.bool)}, torch.Generator()
+    )
     assert made["x"].mean() == pytest.approx(float(x.mean()), abs=0.1)
     assert made["x"].std() == pytest.approx(float(x.std()), rel=0.05)
     assert set(made["y"].tolist()) == {2, 5, 7} and made["mask"].all() and made["x"].dtype == x.dtype
@@ -82,8 +84,7 @@ def test_noise_has_the_kind_of_the_batch_and_nothing_of_it():
 
 def test_bad_input_gets_a_sentence():
     with pytest.raises(ValueError, match="steps counts"):
-        control_of = drift.random_data_control
-        control_of(lambda: perceptron(nn.ReLU), "cross_entropy", BATCH, steps=0)
+        drift.random_data_control(lambda: perceptron(nn.ReLU), "cross_entropy", BATCH, steps=0)
     with pytest.raises(ValueError, match="smaller rate"):
         drift.random_data_control(
             lambda: perceptron(nn.ReLU), "mse", (BATCH[0], torch.zeros(64, 4)), steps=30,

@@ -9,28 +9,32 @@ it cost?).
 * :func:`set_drift`: the dial, one number at the start;
 * :func:`centre_weights`, :func:`project_gradients`, :func:`centre_activations`: training without drift;
 * :func:`sparsity`, :func:`spikes`: over a whole data set in one pass; :func:`tensor_spikes`: of one tensor;
-  :func:`amplification`, :func:`intermediate_peak`: of two runs, of one profile.
+  :func:`amplification`, :func:`intermediate_peak`: of two runs, of one profile;
+* :func:`cliff`: from which sparsity on accuracy falls, fitted to one's own points.
 
 The watchers are the vital signs ``drift``, ``sparsity`` and ``spikes``; they end in the same formulas,
 :mod:`netvitals.drift.reductions`.
 """
 
 from netvitals.drift import dial, suppression
+from netvitals.drift.cliffs import Cliff as Cliff
+from netvitals.drift.cliffs import cliff
+from netvitals.drift.cliffs import falls as falls
 from netvitals.drift.dial import Dial as Dial
 from netvitals.drift.dial import push, set_drift
 from netvitals.drift.euler_identity import Euler as Euler
 from netvitals.drift.euler_identity import LayerLaw as LayerLaw
 from netvitals.drift.euler_identity import euler
-from netvitals.drift.pieces import write_drift as write_drift
-from netvitals.drift.reductions import heights as heights
-from netvitals.drift.reductions import unit_shares as unit_shares
 from netvitals.drift.gradients import SIGN_METRICS as SIGN_METRICS
 from netvitals.drift.gradients import SPLIT_METRICS as SPLIT_METRICS
 from netvitals.drift.gradients import Reduction as Reduction
 from netvitals.drift.gradients import SignWriter as SignWriter
+from netvitals.drift.pieces import write_drift as write_drift
 from netvitals.drift.random_data import DriftPair as DriftPair
 from netvitals.drift.random_data import RandomDataControl as RandomDataControl
 from netvitals.drift.random_data import random_data_control
+from netvitals.drift.reductions import heights as heights
+from netvitals.drift.reductions import unit_shares as unit_shares
 from netvitals.drift.reinitialisation import LayerSigns as LayerSigns
 from netvitals.drift.reinitialisation import SignAnalysis as SignAnalysis
 from netvitals.drift.reinitialisation import SignObservation as SignObservation
@@ -65,6 +69,7 @@ __all__ = [
     "centre_activations",
     "centre_weights",
     "centred",
+    "cliff",
     "dial",
     "euler",
     "intermediate_peak",

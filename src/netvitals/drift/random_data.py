@@ -199,7 +199,13 @@ def random_data_control(
             generator = torch.Generator().manual_seed(seed + i)
             noise = (_noise(b, generator) for b in itertools.cycle(batches))
             for place, value in _drift(
-                model, loss_fn, noise if source == "noise" else itertools.cycle(batches), steps, make_optimizer, mode, skipped
+                model,
+                loss_fn,
+                noise if source == "noise" else itertools.cycle(batches),
+                steps,
+                make_optimizer,
+                mode,
+                skipped,
             ).items():
                 values.setdefault((*place, source), []).append(value)
             if progress is not None:

@@ -31,14 +31,40 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "checksum": ("Summary",),
-    "exporting": ("FORMATS", "export",),
-    "finding": ("SEVERITIES", "Evidence", "Finding", "Remedy", "Severity",),
+    "exporting": (
+        "FORMATS",
+        "export",
+    ),
+    "finding": (
+        "SEVERITIES",
+        "Evidence",
+        "Finding",
+        "Remedy",
+        "Severity",
+    ),
     "folder": ("runs_below",),
-    "following": ("Follower", "file_state",),
-    "lock": ("FileLock", "FileLocked",),
-    "reader": ("Run", "open_run", "status_of",),
-    "recovery": ("Recovered", "recover",),
-    "store": ("FILE_NAME", "RunDamaged", "run_file",),
+    "following": (
+        "Follower",
+        "file_state",
+    ),
+    "lock": (
+        "FileLock",
+        "FileLocked",
+    ),
+    "reader": (
+        "Run",
+        "open_run",
+        "status_of",
+    ),
+    "recovery": (
+        "Recovered",
+        "recover",
+    ),
+    "store": (
+        "FILE_NAME",
+        "RunDamaged",
+        "run_file",
+    ),
     "writer": ("RunWriter",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

@@ -9,23 +9,18 @@ are correlated, so that ``drift_t`` is none either: significance is the sign ove
 from __future__ import annotations
 
 import weakref
-from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from netvitals import stats
 from netvitals.capture import (
     ActivationView,
-    Layout,
     LinearView,
     Metric,
     ParameterView,
     Recorder,
-    ReduceOverRanks,
-    Site,
     TensorView,
     Vital,
 )

@@ -31,7 +31,9 @@ def list_runs(
         typer.echo(json.dumps(rows, ensure_ascii=False))
         return
     if not rows:
-        typer.echo(f"no runs below {', '.join(map(str, given))}; nv.watch(model, optimizer, run='runs/first') writes one")
+        typer.echo(
+            f"no runs below {', '.join(map(str, given))}; nv.watch(model, optimizer, run='runs/first') writes one"
+        )
         return
     from netvitals.cli._tables import print_table
 
