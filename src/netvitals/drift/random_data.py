@@ -249,7 +249,9 @@ def _drift(
         task = task_of(model, loss_fn, one)
         loss = task.loss(task.forward())
         if not torch.isfinite(loss):
-            raise ValueError(f"the loss is {float(loss)} at step {step}: give an optimizer with a smaller rate")
+            raise ValueError(
+                f"the loss is {float(loss.detach())} at step {step}: give an optimizer with a smaller rate"
+            )
         loss.backward()
         optimizer.step()
     after = _shifts(model, first, mode, skipped)

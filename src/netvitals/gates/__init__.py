@@ -5,6 +5,7 @@
 * :func:`measure`: the gates of every activation of a model; its report has ``margins`` and ``forecast``, the direction
   in which the density of each layer will move;
 * :func:`will_collapse`: whether an optimizer and its schedule shrink the variance that decides this, before training;
+* :func:`channel_scores`: a score for every channel; not for pruning;
 * :func:`predict`, :func:`margins`: the density that the mean and deviation of an activation's input imply;
 * :func:`forecast`: the same for a variance that has shrunk;
 * :func:`relax`, :func:`empirical`: channels that relax with the decay that is left; the density of their own sample.
@@ -12,6 +13,8 @@
 The watcher is the vital sign ``gates``.
 """
 
+from netvitals.gates.channels import SCORES as SCORES
+from netvitals.gates.channels import ChannelScores, channel_scores
 from netvitals.gates.collapse import Collapse, will_collapse
 from netvitals.gates.collapse import GroupDecay as GroupDecay
 from netvitals.gates.forecasting import GateForecast, GateOutlook, forecast
@@ -25,12 +28,14 @@ from netvitals.gates.report import GateReport, SiteGates
 
 __all__ = [
     "PREDICTORS",
+    "ChannelScores",
     "Collapse",
     "GateForecast",
     "GateOutlook",
     "GateReport",
     "Margins",
     "SiteGates",
+    "channel_scores",
     "empirical",
     "forecast",
     "margins",
