@@ -5,6 +5,7 @@
 * :func:`measure`: the gates of every activation of a model; its report has ``margins`` and ``forecast``, the direction
   in which the density of each layer will move;
 * :func:`will_collapse`: whether an optimizer and its schedule shrink the variance that decides this, before training;
+* :func:`channels`: margins and crossing distances of every channel, of a checkpoint or over a run;
 * :func:`channel_scores`: a score for every channel; not for pruning;
 * :func:`predict`, :func:`margins`: the density that the mean and deviation of an activation's input imply;
 * :func:`forecast`: the same for a variance that has shrunk;
@@ -25,10 +26,15 @@ from netvitals.gates.prediction import PREDICTORS, Margins, margins, predict
 from netvitals.gates.relaxation import empirical, relax
 from netvitals.gates.relaxation import turning_point as turning_point
 from netvitals.gates.report import GateReport, SiteGates
+from netvitals.gates.trends import ChannelCorrelations as ChannelCorrelations
+from netvitals.gates.trends import ChannelStory, channels
+from netvitals.gates.trends import SiteChannels as SiteChannels
+from netvitals.gates.trends import TrendAgreement as TrendAgreement
 
 __all__ = [
     "PREDICTORS",
     "ChannelScores",
+    "ChannelStory",
     "Collapse",
     "GateForecast",
     "GateOutlook",
@@ -36,6 +42,7 @@ __all__ = [
     "Margins",
     "SiteGates",
     "channel_scores",
+    "channels",
     "empirical",
     "forecast",
     "margins",
