@@ -8,7 +8,7 @@ it cost?).
   :func:`random_data_control`: whether it drifts without data;
 * :func:`set_drift`: the dial, one number at the start;
 * :func:`centre_weights`, :func:`project_gradients`, :func:`centre_activations`: training without drift;
-* :func:`sparsity`, :func:`spikes`: over a whole data set in one pass; :func:`tensor_spikes`: of one tensor;
+* :func:`sparsity`, :func:`spikes`: over a whole data set in one pass;
   :func:`amplification`, :func:`intermediate_peak`: of two runs, of one profile;
 * :func:`cliff`: from which sparsity on accuracy falls, fitted to one's own points.
 
@@ -50,7 +50,6 @@ from netvitals.drift.spike_meter import SiteSpikes as SiteSpikes
 from netvitals.drift.spike_meter import SpikeReport as SpikeReport
 from netvitals.drift.spike_meter import amplification, intermediate_peak
 from netvitals.drift.spike_meter import measure as spikes
-from netvitals.drift.spike_meter import spikes as tensor_spikes
 from netvitals.drift.suppression import Suppression as Suppression
 from netvitals.drift.suppression import centre_activations, centre_weights, centred, project_gradients
 from netvitals.drift.weights import DRIFT_METRICS as DRIFT_METRICS
@@ -81,6 +80,5 @@ __all__ = [
     "sparsity",
     "spikes",
     "suppression",
-    "tensor_spikes",
     "weight_drift",
 ]

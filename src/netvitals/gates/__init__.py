@@ -8,7 +8,6 @@
 * :func:`channels`: margins and crossing distances of every channel, of a checkpoint or over a run;
 * :func:`channel_scores`: a score for every channel; not for pruning;
 * :func:`predict`, :func:`margins`: the density that the mean and deviation of an activation's input imply;
-* :func:`forecast`: the same for a variance that has shrunk;
 * :func:`relax`, :func:`empirical`: channels that relax with the decay that is left; the density of their own sample.
 
 The watcher is the vital sign ``gates``.
@@ -18,11 +17,14 @@ from netvitals.gates.channels import SCORES as SCORES
 from netvitals.gates.channels import ChannelScores, channel_scores
 from netvitals.gates.collapse import Collapse, will_collapse
 from netvitals.gates.collapse import GroupDecay as GroupDecay
-from netvitals.gates.forecasting import GateForecast, GateOutlook, forecast
+from netvitals.gates.forecasting import GateForecast as GateForecast
+from netvitals.gates.forecasting import GateOutlook
 from netvitals.gates.forecasting import SiteOutlook as SiteOutlook
+from netvitals.gates.forecasting import forecast as forecast
 from netvitals.gates.measurement import checked_thetas as checked_thetas
 from netvitals.gates.measurement import measure
-from netvitals.gates.prediction import PREDICTORS, Margins, margins, predict
+from netvitals.gates.prediction import PREDICTORS as PREDICTORS
+from netvitals.gates.prediction import Margins, margins, predict
 from netvitals.gates.relaxation import empirical, relax
 from netvitals.gates.relaxation import turning_point as turning_point
 from netvitals.gates.report import GateReport, SiteGates
@@ -32,11 +34,9 @@ from netvitals.gates.trends import SiteChannels as SiteChannels
 from netvitals.gates.trends import TrendAgreement as TrendAgreement
 
 __all__ = [
-    "PREDICTORS",
     "ChannelScores",
     "ChannelStory",
     "Collapse",
-    "GateForecast",
     "GateOutlook",
     "GateReport",
     "Margins",
@@ -44,7 +44,6 @@ __all__ = [
     "channel_scores",
     "channels",
     "empirical",
-    "forecast",
     "margins",
     "measure",
     "predict",

@@ -1,9 +1,9 @@
 r"""The story of the channels: margins, how far each is from the points where its gate opens or shuts, and over a run
 whether margin and density of the same channel go together.
 
-A *margin* of a channel is computed from the mean and standard deviation of its input alone. If it explains gate density,
-then over the moments of a run margin and density of the same channel go up and down together. Nothing is fitted, so the
-same numbers judge any optimizer.
+A *margin* of a channel is computed from the mean and standard deviation of its input alone. If it explains gate
+density, then over the moments of a run margin and density of the same channel go up and down together. Nothing is
+fitted, so the same numbers judge any optimizer.
 """
 
 from __future__ import annotations
@@ -166,9 +166,9 @@ class ChannelStory(Result):
         total = sum(s.mu.size for s in self.sites.values())
         lines = [f"{total:,} channels of {len(self.sites)} activations, θ = {self.theta:g}:"]
         for name, s in self.sites.items():
-            inside, near = (s.distance > 0).mean(), np.abs(s.distance)
+            inside, near = (s.distance > 0).mean(), np.median(np.abs(s.distance))
             lines.append(
-                f"  {name}: {inside:.0%} of channel means inside the open set, {np.median(near):.2f} σ from its edge in "
+                f"  {name}: {inside:.0%} of channel means inside the open set, {near:.2f} σ from its edge in "
                 f"the median; density {np.nanmean(s.density):.3f}, by the law {np.nanmean(s.predicted):.3f}"
             )
         if self.moments >= MOMENTS:
@@ -243,8 +243,8 @@ def _of_run(run: Any, theta: float) -> ChannelStory:
             except (ValueError, TypeError, RuntimeError):
                 skipped[name] = "its activation has no single set of open inputs"
                 continue
-            columns = (np.stack([found[m][t] for t in steps]) for m in ("mu", "sigma", metric))
-            sites[name] = _told(*columns, crossings, theta)
+            mu, sigma, density = (np.stack([found[m][t] for t in steps]) for m in ("mu", "sigma", metric))
+            sites[name] = _told(mu, sigma, density, crossings, theta)
             moments = max(moments, len(steps))
     return ChannelStory(theta=theta, sites=sites, moments=moments, skipped=skipped)
 
