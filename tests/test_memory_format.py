@@ -127,7 +127,7 @@ MEASUREMENTS = {
     "checkup": lambda m, b: nv.checkup(m, F.cross_entropy, b),
     "checkup of dead directions": lambda m, b: nv.checkup(m, F.cross_entropy, b, curvature=False, singular=True),
     "gates": lambda m, b: gates.measure(m, F.cross_entropy, b, mode="train"),
-    "gates by eval": lambda m, b: gates.measure(m, None, b[0], mode="eval"),
+    "gates by eval": lambda m, b: gates.measure(m, b[0], mode="eval"),
     "euler": lambda m, b: drift.euler(m, F.cross_entropy, b, mode="eval"),
     "imbalance": lambda m, b: saddle.imbalance(m, F.cross_entropy, b),
     "kfac": lambda m, b: singular.kfac(m, "ce", b),

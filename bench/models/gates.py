@@ -44,7 +44,7 @@ def compare(act: str, width: int, side: int, rounds: int) -> tuple[float, float,
         F.cross_entropy(net(x), y).backward()
 
     def measure() -> None:
-        report = gates.measure(net, None, (x, y), mode="train")
+        report = gates.measure(net, (x, y), mode="train")
         for theta in report.thetas:
             report.margins(theta)
 

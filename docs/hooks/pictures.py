@@ -16,7 +16,6 @@ from torch import nn
 import netvitals as nv
 from netvitals import activations, curvature
 from netvitals.report import Plot, Series
-from netvitals_lab.engine.record import _alone as standalone
 
 FOLDER = Path(__file__).parents[1] / "explanation" / "images"
 
@@ -133,5 +132,5 @@ PICTURES: dict[str, Callable[[], Plot]] = {
 if __name__ == "__main__":
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name in sys.argv[1:] or PICTURES:
-        (FOLDER / f"{name}.svg").write_text(standalone(PICTURES[name]()), encoding="utf-8")
+        PICTURES[name]().save(FOLDER / f"{name}.svg")
         print(FOLDER / f"{name}.svg")

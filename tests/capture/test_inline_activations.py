@@ -184,7 +184,7 @@ def test_half_precision_does_not_open_the_gates_of_a_leaky_relu(kind):
     x = batch().to(kind)
     expected = float((model[0](x) > 0).double().mean())
     assert 0.4 < expected < 0.6
-    assert gates.measure(model, None, x, thetas=0.01).density(0.01) == pytest.approx(expected, abs=1e-6)
+    assert gates.measure(model, x, thetas=0.01).density(0.01) == pytest.approx(expected, abs=1e-6)
 
 
 def test_autocast_does_not_open_them_either():
@@ -205,7 +205,7 @@ def test_a_learned_slope_in_half_precision(kind):
     model = nn.Sequential(nn.Linear(20, 64), nn.PReLU(init=0.01)).to(kind)
     x = batch().to(kind)
     expected = float((model[0](x) > 0).double().mean())
-    assert gates.measure(model, None, x, thetas=0.02).density(0.02) == pytest.approx(expected, abs=1e-6)
+    assert gates.measure(model, x, thetas=0.02).density(0.02) == pytest.approx(expected, abs=1e-6)
 
 
 def test_a_model_that_takes_another_way_is_traced_anew():

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from netvitals.capture.loss import LOSSES, resolve_loss
+from netvitals.capture.loss import LOSSES, likelihood_of, resolve_loss
 from netvitals.capture.nested import check_finite
 from netvitals.capture.result import Result, plain
 from netvitals.capture.task import batches_of, task_of
@@ -59,6 +59,24 @@ def test_losses_by_name_are_torchs():
     assert resolve_loss(F.l1_loss) is F.l1_loss and resolve_loss(None) is None
 
 
+def test_the_names_of_torchs_functional_losses_are_those_losses():
+    a, b = torch.rand(4, 3), torch.rand(4, 3)
+    for name in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy"):
+        assert torch.equal(resolve_loss(name)(a, b), getattr(F, name)(a, b))
+    assert (likelihood_of("cross_entropy"), likelihood_of("nll_loss"), likelihood_of("mse_loss")) == ("ce", "ce", "mse")
+
+
+def test_the_name_cross_entropy_finds_the_dimension_of_the_classes():
+    text, tokens = torch.randn(4, 6, 3), torch.randint(0, 3, (4, 6))
+    picture, pixels = torch.randn(4, 3, 5, 6), torch.randint(0, 3, (4, 5, 6))
+    loss = resolve_loss("cross_entropy")
+    assert torch.allclose(loss(text, tokens), F.cross_entropy(text.movedim(-1, 1), tokens))
+    assert torch.equal(loss(picture, pixels), F.cross_entropy(picture, pixels))
+    assert torch.equal(loss(text[:, 0], tokens[:, 0]), F.cross_entropy(text[:, 0], tokens[:, 0]))
+    with pytest.raises(ValueError, match="ambiguous"):
+        loss(torch.randn(4, 3, 3), torch.randint(0, 3, (4, 3)))
+
+
 @pytest.mark.parametrize(
     ("loss_fn", "batch", "words"),
     [
@@ -67,7 +85,8 @@ def test_losses_by_name_are_torchs():
         (X, F.mse_loss, "the order is"),
         (None, (X, Y), "holds no loss"),
         (lambda out, y: out, (X, Y), "one number"),
-        ("cross", (X, Y), "there are ce, mse"),
+        ("cross", (X, Y), "did you mean cross_entropy"),
+        ("unknown", (X, Y), "there are ce, mse"),
     ],
 )
 def test_what_cannot_be_taken_apart_gets_a_sentence(loss_fn, batch, words):

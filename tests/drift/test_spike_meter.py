@@ -8,10 +8,10 @@ import torch
 from scipy.stats import kurtosis
 from torch import nn
 
+from exact_spikes import spikes
 from netvitals.capture import Site, TensorView
 from netvitals.drift import amplification, intermediate_peak, sparsity
 from netvitals.drift import spikes as measure
-from netvitals.drift import tensor_spikes as spikes
 from netvitals.vitals import Spikes
 
 

@@ -10,7 +10,7 @@ from torch import nn
 
 import netvitals as nv
 from netvitals.gates import forecasting as gate_forecast
-from netvitals.gates import predict
+from netvitals.gates import predict, trends
 from netvitals.vitals import Gates
 from netvitals_lab.theory import gate_trends
 
@@ -29,11 +29,11 @@ def log():
 @pytest.mark.parametrize("kind", ["pearson", "spearman"])
 def test_channel_correlations_are_those_of_scipy_and_undefined_ones_are_counted(log, kind):
     mu, sigma, density = log
-    margin = gate_trends.channel_margins(mu, sigma, "relu")["normalized"]
+    margin = trends.channel_margins(mu, sigma, "relu")["normalized"]
     noisy = density + np.random.default_rng(0).normal(0, 0.2, density.shape)
     noisy[:, 0] = 0.5
     noisy[1:3, 5] = 0.4  # a tie
-    found = gate_trends.correlate(margin, noisy, kind)
+    found = trends.correlate(margin, noisy, kind)
     assert (found.constant, found.not_finite, found.defined) == (1, 1, 38)
     expected = [
         (pearsonr if kind == "pearson" else spearmanr)(margin[:, c], noisy[:, c]).statistic for c in range(2, 40)
@@ -46,20 +46,20 @@ def test_channel_correlations_are_those_of_scipy_and_undefined_ones_are_counted(
 
 def test_the_normalised_margin_of_a_relu_orders_its_density_and_the_raw_one_need_not(log):
     mu, sigma, density = (a[:, 2:] for a in log)
-    margins = gate_trends.channel_margins(mu, sigma, "relu")
-    assert gate_trends.correlate(margins["normalized"], density, "spearman").positive == 1.0
-    assert gate_trends.agreement(margins["normalized"], density).share == 1.0
+    margins = trends.channel_margins(mu, sigma, "relu")
+    assert trends.correlate(margins["normalized"], density, "spearman").positive == 1.0
+    assert trends.agreement(margins["normalized"], density).share == 1.0
     shrinking = np.linspace(1.0, 0.2, 5)[:, None] * np.ones((5, 8))
     smooth = predict(np.full((5, 8), -0.1) - 0.01 * np.arange(5)[:, None], shrinking, "gelu", 0.1)
-    margins = gate_trends.channel_margins(np.full((5, 8), -0.1) - 0.01 * np.arange(5)[:, None], shrinking, "gelu", 0.1)
-    assert gate_trends.correlate(margins["raw"], smooth).positive == 0.0  # μ falls while density rises
-    assert gate_trends.correlate(margins["normalized"], smooth).positive == 1.0
+    margins = trends.channel_margins(np.full((5, 8), -0.1) - 0.01 * np.arange(5)[:, None], shrinking, "gelu", 0.1)
+    assert trends.correlate(margins["raw"], smooth).positive == 0.0  # μ falls while density rises
+    assert trends.correlate(margins["normalized"], smooth).positive == 1.0
 
 
 def test_agreement_counts_what_did_not_move():
     margin = np.array([[0.0, 1.0, 2.0, np.inf], [1.0, 0.0, 2.0, 0.0]])
     density = np.array([[0.5, 0.5, 0.5, 0.5], [0.6, 0.7, 0.9, 0.4]])
-    found = gate_trends.agreement(margin, density)
+    found = trends.agreement(margin, density)
     assert (found.agree, found.disagree, found.still) == (1, 1, 2)
 
 
@@ -82,9 +82,9 @@ def test_trend_of_a_trajectory():
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
-        (lambda: gate_trends.correlate(np.zeros((2, 4)), np.zeros((2, 4))), "3 moments or more, got"),
-        (lambda: gate_trends.correlate(np.zeros((5, 4)), np.zeros((5, 3))), "got \\(5, 4\\) and \\(5, 3\\)"),
-        (lambda: gate_trends.correlate(np.zeros((5, 4)), np.zeros((5, 4)), "kendall"), "'kendall'"),
+        (lambda: trends.correlate(np.zeros((2, 4)), np.zeros((2, 4))), "3 moments or more, got"),
+        (lambda: trends.correlate(np.zeros((5, 4)), np.zeros((5, 3))), "got \\(5, 4\\) and \\(5, 3\\)"),
+        (lambda: trends.correlate(np.zeros((5, 4)), np.zeros((5, 4)), "kendall"), "'kendall'"),
         (lambda: gate_trends.trend([0.1, 0.2], [0]), "2 values need as many times"),
         (lambda: gate_forecast.forecast(0.0, 1.0, "relu", shrink=-1), "shrink=-1"),
     ],

@@ -50,7 +50,7 @@ def batch():
 @pytest.mark.parametrize("activation", [nn.ReLU, nn.GELU, nn.SiLU, nn.Mish, nn.Tanh])
 def test_both_backends_give_the_same_gates_where_gradients_flow(batch, activation):
     net = bn_mlp(activation)
-    local = gates.measure(net, None, batch, mode="train")
+    local = gates.measure(net, batch, mode="train")
     ratio = gates.measure(net, F.cross_entropy, batch, backend="ratio", mode="train")
     assert ratio.valid > 0.999
     for name, site in local.sites.items():
@@ -65,7 +65,7 @@ def test_both_backends_give_the_same_gates_where_gradients_flow(batch, activatio
     ("activation", "expected"), [(nn.ReLU, 0.4996), (nn.GELU, 0.9851), (nn.SiLU, 0.9838), (nn.Mish, 0.9853)]
 )
 def test_density_at_initialisation_over_twenty_seeds(batch, activation, expected):
-    values = [gates.measure(bn_mlp(activation, seed), None, batch, mode="train").density(0.01) for seed in range(20)]
+    values = [gates.measure(bn_mlp(activation, seed), batch, mode="train").density(0.01) for seed in range(20)]
     assert np.mean(values) == pytest.approx(expected, abs=3e-3)
 
 
@@ -73,7 +73,7 @@ def test_behind_max_pooling_the_ratio_is_biased_and_the_local_derivative_is_not(
     net = small_vgg()
     torch.manual_seed(1)
     x, y = torch.randn(32, 3, 32, 32), torch.randint(0, 10, (32,))
-    local = gates.measure(net, None, (x, y), mode="train")
+    local = gates.measure(net, (x, y), mode="train")
     ratio = gates.measure(net, F.cross_entropy, (x, y), backend="ratio", mode="train")
     assert local.density(0.01) == pytest.approx(0.5, abs=0.02)
     assert ratio.density(0.01) > 0.7
@@ -87,7 +87,7 @@ def test_a_zero_head_gives_nan_by_ratio_and_a_number_by_local_derivative(batch):
     ratio = gates.measure(net, F.cross_entropy, batch, backend="ratio", mode="train")
     assert math.isnan(ratio.density(0.01)) and ratio.valid == 0
     assert math.isnan(ratio.density(0.01, pooling="channel"))
-    assert gates.measure(net, None, batch, mode="train").density(0.01) == pytest.approx(0.5, abs=0.02)
+    assert gates.measure(net, batch, mode="train").density(0.01) == pytest.approx(0.5, abs=0.02)
 
 
 @pytest.mark.parametrize("backend", ["local_vjp", "ratio"])
@@ -95,12 +95,12 @@ def test_a_zero_head_gives_nan_by_ratio_and_a_number_by_local_derivative(batch):
 def test_a_leaky_slope_of_exactly_theta_is_closed_by_both_backends(batch, slope, backend):
     net = bn_mlp(lambda: nn.LeakyReLU(slope))
     found = gates.measure(net, F.cross_entropy, batch, thetas=(slope,), backend=backend, mode="train")
-    positive = gates.measure(bn_mlp(nn.LeakyReLU), None, batch, thetas=(0.5,), mode="train").sites["2"].density(0.5)
+    positive = gates.measure(bn_mlp(nn.LeakyReLU), batch, thetas=(0.5,), mode="train").sites["2"].density(0.5)
     assert found.sites["2"].density(slope) == pytest.approx(positive, abs=1e-6)
 
 
 def test_relu_mean_gate_is_its_density(batch):
-    for site in gates.measure(bn_mlp(nn.ReLU), None, batch, mode="train").sites.values():
+    for site in gates.measure(bn_mlp(nn.ReLU), batch, mode="train").sites.values():
         assert site.mean == pytest.approx(site.density(0.01), abs=1e-7)
         assert set(np.unique(site.percentiles)) <= {0.0, 1.0}
         assert site.variance == pytest.approx(site.mean * (1 - site.mean), abs=1e-6)
@@ -126,14 +126,14 @@ def test_the_model_is_left_as_it_was(batch, backend):
 def test_batch_statistics_by_default_and_running_ones_on_request(batch):
     net = bn_mlp(nn.ReLU, depth=1)
     net[1].running_mean.fill_(100.0)  # in eval mode every input is far below zero
-    assert gates.measure(net, None, batch, mode="train").density(0.01) == pytest.approx(0.5, abs=0.05)
-    assert gates.measure(net, None, batch, mode="eval").density(0.01) == 0
-    assert gates.measure(net, None, batch, mode="train").sites["2"].sigma == pytest.approx(np.ones(64), abs=1e-3)
+    assert gates.measure(net, batch, mode="train").density(0.01) == pytest.approx(0.5, abs=0.05)
+    assert gates.measure(net, batch, mode="eval").density(0.01) == 0
+    assert gates.measure(net, batch, mode="train").sites["2"].sigma == pytest.approx(np.ones(64), abs=1e-3)
 
 
 def test_dropout_does_not_blur_a_measurement(batch):
     net = nn.Sequential(nn.Linear(20, 50), nn.Dropout(0.9), nn.ReLU()).train()
-    assert gates.measure(net, None, batch[0], mode="train").density(0.01) == gates.measure(
+    assert gates.measure(net, batch[0], mode="train").density(0.01) == gates.measure(
         net.eval(), None, batch[0], mode="train"
     ).density(0.01)
 
@@ -142,7 +142,7 @@ def test_sites_after_an_addition_are_told_apart():
     torch.manual_seed(0)
     net = nn.Sequential(Block(), Block())
     x = torch.randn(8, 4, 6, 6)
-    report = gates.measure(net, None, x, mode="train")
+    report = gates.measure(net, x, mode="train")
     kinds = {name: s.site.follows for name, s in report.sites.items()}
     assert kinds == {"0.inner": "bn_direct", "0.outer": "post_add", "1.inner": "bn_direct", "1.outer": "post_add"}
     direct = [report.sites[n].density(0.01) for n in ("0.inner", "1.inner")]
@@ -157,7 +157,7 @@ def test_sites_after_an_addition_are_told_apart():
 def test_three_poolings_of_unequal_sites():
     torch.manual_seed(0)
     net = nn.Sequential(nn.Conv1d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(2 * 30, 50), nn.Tanh())
-    report = gates.measure(net, None, torch.randn(16, 1, 32), thetas=(0.9,), mode="train")
+    report = gates.measure(net, torch.randn(16, 1, 32), thetas=(0.9,), mode="train")
     d = [s.density(0.9) for s in report.sites.values()]
     assert report.density(0.9, "element") == pytest.approx(np.average(d, weights=[60, 50]))
     assert report.density(0.9, "site") == pytest.approx(np.mean(d))
@@ -173,12 +173,12 @@ def test_functional_activations_are_measured(batch):
         def forward(self, x):
             return self.b(F.gelu(self.a(x))).tanh()
 
-    report = gates.measure(Net(), None, batch[0], mode="train")
+    report = gates.measure(Net(), batch[0], mode="train")
     assert [s.site.op for s in report.sites.values()] == ["gelu", "tanh"]
 
 
 def test_prediction_of_a_batchnormed_net_is_within_a_point(batch):
-    report = gates.measure(bn_mlp(nn.GELU, width=256), None, (torch.randn(512, 20), None), mode="train")
+    report = gates.measure(bn_mlp(nn.GELU, width=256), (torch.randn(512, 20), None), mode="train")
     for theta in (0.01, 0.1):
         assert report.predicted(theta) == pytest.approx(report.density(theta), abs=0.01)
     m = report.margins(0.1)["2"]
@@ -188,14 +188,14 @@ def test_prediction_of_a_batchnormed_net_is_within_a_point(batch):
 
 def test_an_activation_with_a_slope_per_channel_has_no_prediction_but_a_density(batch):
     net = nn.Sequential(nn.Linear(20, 8), nn.PReLU(8), nn.Linear(8, 8), nn.ReLU())
-    report = gates.measure(net, None, batch[0], mode="train")
+    report = gates.measure(net, batch[0], mode="train")
     assert report.sites["1"].density(0.01) == 1
     assert set(report.margins(0.01)) == {"3"}
 
 
 def test_what_mixes_elements_is_skipped_with_the_reason(batch):
     net = nn.Sequential(nn.Linear(20, 8), nn.GLU(), nn.ReLU(), nn.Softmax(-1))
-    report = gates.measure(net, None, batch[0], mode="train")
+    report = gates.measure(net, batch[0], mode="train")
     assert list(report.sites) == ["2"]
     assert set(report.skipped) >= {"1.glu()", "3"}
     assert "skipped 1" in str(report)
@@ -217,7 +217,7 @@ def test_what_mixes_elements_is_skipped_with_the_reason(batch):
     ],
 )
 def test_wrong_input_gets_a_sentence(batch, change, sentence):
-    given = {"model": bn_mlp(nn.ReLU), "loss_fn": None, "batch": batch[0]} | change
+    given = {"model": bn_mlp(nn.ReLU), "batch": batch[0]} | change
     state = {k: v.clone() for k, v in given["model"].state_dict().items()}
     with pytest.raises(ValueError, match=sentence):
         gates.measure(**given)
@@ -246,22 +246,22 @@ class Maxout(nn.Module):
     ],
 )
 def test_maxout_is_listed_as_skipped_and_pooling_is_not(batch, largest, listed):
-    report = gates.measure(Maxout(largest), None, batch[0], mode="train")
+    report = gates.measure(Maxout(largest), batch[0], mode="train")
     assert list(report.sites) == ["relu()"]
     assert [name in ("maxout()", "maximum()") for name in report.skipped] == [True] * listed
 
 
 def test_one_threshold_may_be_given_as_a_number(batch):
-    assert gates.measure(bn_mlp(nn.ReLU), None, batch[0], thetas=0.2, mode="train").density(0.2) > 0
+    assert gates.measure(bn_mlp(nn.ReLU), batch[0], thetas=0.2, mode="train").density(0.2) > 0
 
 
 def test_a_model_that_is_none_gets_a_sentence(batch):
     with pytest.raises(TypeError, match=r"must be a torch\.nn\.Module, got a str"):
-        gates.measure("model", None, batch, mode="train")
+        gates.measure("model", batch, mode="train")
 
 
 def test_questions_that_the_report_cannot_answer(batch):
-    report = gates.measure(bn_mlp(nn.ReLU), None, batch, mode="train")
+    report = gates.measure(bn_mlp(nn.ReLU), batch, mode="train")
     with pytest.raises(ValueError, match=r"measured at theta = 0.01, 0.1, not at 0.05"):
         report.density(0.05)
     with pytest.raises(ValueError, match="pooling must be"):
@@ -276,7 +276,7 @@ def test_vgg11_at_initialisation_has_the_masked_density_of_the_specification():
     torch.manual_seed(0)
     net = models.build("vgg11")
     batch = torch.randn(16, 3, 32, 32), torch.randint(0, 10, (16,))
-    local = gates.measure(net, None, batch, mode="train")
+    local = gates.measure(net, batch, mode="train")
     ratio = gates.measure(net, F.cross_entropy, batch, backend="ratio", mode="train")
     assert local.density(0.01) == pytest.approx(0.500, abs=5e-3)
     assert 0.73 <= ratio.density(0.01) <= 0.77 and 0.73 <= ratio.density(0.01, "site") <= 0.78
@@ -288,7 +288,7 @@ def test_resnet18_at_initialisation_differs_by_kind_of_site_and_of_shortcut():
     from netvitals_lab import models
 
     torch.manual_seed(0)
-    report = gates.measure(models.build("resnet18,width=8"), None, torch.randn(64, 3, 32, 32), mode="train")
+    report = gates.measure(models.build("resnet18,width=8"), torch.randn(64, 3, 32, 32), mode="train")
     direct = [s.density(0.01) for s in report.sites.values() if s.site.follows == "bn_direct"]
     added = {n: s.density(0.01) for n, s in report.sites.items() if s.site.follows == "post_add"}
     assert np.mean(direct) == pytest.approx(0.499, abs=3e-3)

@@ -78,11 +78,11 @@ def test_all_five_predictors_by_name():
     m = margins(mu, sigma, "silu", 0.1)
     assert m.z_low == pytest.approx(-0.9123, abs=1e-4)
     assert set(PREDICTORS) == {"population", "raw", "normalized", "phi", "interval_union"}
-    assert PREDICTORS["population"](mu, sigma, "silu", 0.1) == pytest.approx(mu.mean() - m.z_low)
-    assert PREDICTORS["raw"](mu, sigma, "silu", 0.1) == pytest.approx(mu - m.z_low)
-    assert PREDICTORS["normalized"](mu, sigma, "silu", 0.1) == pytest.approx((mu - m.z_low) / sigma)
-    assert PREDICTORS["phi"](mu, sigma, "silu", 0.1) == pytest.approx(norm.cdf((mu - m.z_low) / sigma))
-    assert PREDICTORS["interval_union"](mu, sigma, "silu", 0.1) == pytest.approx(predict(mu, sigma, "silu", 0.1))
+    assert m["population"] == pytest.approx(mu.mean() - m.z_low)
+    assert m["raw"] == pytest.approx(mu - m.z_low)
+    assert m["normalized"] == pytest.approx((mu - m.z_low) / sigma)
+    assert m["phi"] == pytest.approx(norm.cdf((mu - m.z_low) / sigma))
+    assert m["interval_union"] == pytest.approx(predict(mu, sigma, "silu", 0.1))
     assert (m.direction, m.confidence) == (1, pytest.approx(abs(mu.mean() - m.z_low)))
     assert "rises" in str(m)
 

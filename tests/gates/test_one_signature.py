@@ -115,7 +115,7 @@ def check(found):
         assert len(found.to_frame()) == len(found.rows()) > 0
 
 
-@pytest.mark.parametrize("f", [lambda m, **o: gates.measure(m, None, X, **o), lambda m, **o: drift.sparsity(m, X, **o)])
+@pytest.mark.parametrize("f", [lambda m, **o: gates.measure(m, X, **o), lambda m, **o: drift.sparsity(m, X, **o)])
 def test_only_picks_places_by_name_pattern_or_function(f):
     net = Net(depth=3)
     assert list(f(net, only="acts.1").sites) == ["acts.1"]

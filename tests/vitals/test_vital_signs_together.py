@@ -81,7 +81,7 @@ def test_measurements_of_one_step_are_those_of_the_same_step_seen_alone():
 
 def test_the_watched_gates_are_the_measured_gates():
     net, x, _ = models()["cnn"]
-    report = gates.measure(net, None, x, mode="train")
+    report = gates.measure(net, x, mode="train")
     read = {
         (r.site, r.metric): r.value
         for r in observe(net, None, x, vitals=[vitals.get("gates")], mode="train").measurements

@@ -276,9 +276,7 @@ def test_what_is_recorded_loads_again_with_its_commit(tmp_path, monkeypatch):
 def test_a_picture_of_the_record_stands_alone():
     from xml.etree import ElementTree
 
-    from netvitals_lab.engine.record import _alone
-
-    drawn = _alone(Plot("x", "y", [Series("a < b", [1, 2], [1, 2], line=True), Series("c", [1, 2], [2, 1])]))
+    drawn = Plot("x", "y", [Series("a < b", [1, 2], [1, 2], line=True), Series("c", [1, 2], [2, 1])]).standalone()
     root = ElementTree.fromstring(drawn)
     texts = [t.text for t in root.iter("{http://www.w3.org/2000/svg}text")]
     assert {"a < b", "c"} <= set(texts) and "--hue" in drawn

@@ -175,7 +175,7 @@ def test_a_record_holds_what_measuring_gives():
     for epoch in (-1, 0, 1, 2):
         recorder(epoch, net, 0.5)
     first, run = recorder.rows[0], next(r for r in recorder.finish() if r["quantity"] == "run")
-    report = gates.measure(net, None, data.probe.x, mode="train")
+    report = gates.measure(net, data.probe.x, mode="train")
     for pooling in ("element", "site", "channel"):
         for kind in ("bn_direct", "post_add"):
             assert first[key(0.01, pooling, kind)] == report.density(0.01, pooling, kind)

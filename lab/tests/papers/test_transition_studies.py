@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+from netvitals import gates
 from netvitals_lab import all_claims, data, find_study, models, run
 from netvitals_lab.papers.gate_density import (
     bound_judges,
     fine_tuning,
     privacy,
     privacy_claims,
-    pruning,
     reachable_claims,
     setups,
     transition_judges,
@@ -235,39 +235,11 @@ def test_printed_levels_within_the_range_of_the_set_ups_refute_nothing(shifts, s
     assert len(verdict.facts["pgd, least and most over the set-ups; printed"]) == 3
 
 
-def test_pruning_silences_the_lowest_channels_and_leaves_the_network_as_it_was():
-    net = models.build("resnet-mini,width=4", seed=0).eval()
-    x = torch.randn(3, 1, 8, 8, generator=torch.Generator().manual_seed(0))
-    before = net(x)
-    scores = pruning.channel_scores(net, x, "magnitude")
-    assert sum(map(len, scores.values())) == 4 + 8 + 16
-    name, values = next(iter(scores.items()))
-    assert torch.allclose(values, net.get_submodule(name).convs[0].weight.flatten(1).norm(dim=1).double())
-    seen = {}
-    with pruning.pruned(net, scores, 0.5) as cut:
-        hooks = [
-            cut.get_submodule(f"{n}.acts.0").register_forward_hook(lambda _, given, out, n=n: seen.__setitem__(n, out))
-            for n in scores
-        ]
-        assert not torch.equal(cut(x), before)
-        for hook in hooks:
-            hook.remove()
-    flat = torch.cat(list(scores.values()))
-    limit = flat.sort().values[14]
-    for n, s in scores.items():
-        silent = seen[n].abs().amax((0, 2, 3)) == 0
-        assert bool(silent[s < limit].all()), n
-    assert torch.equal(net(x), before)
-
-
-@pytest.mark.parametrize("score", pruning.SCORES)
-def test_every_score_ranks_every_channel(score):
+def test_the_channels_that_are_pruned_are_those_of_the_first_convolutions():
     net = models.build("resnet-mini,width=4", seed=0)
-    scores = pruning.channel_scores(net, torch.randn(8, 1, 8, 8), score)
-    assert {len(s) for s in scores.values()} == {4, 8, 16}
-    assert all(bool(torch.isfinite(s).all()) for s in scores.values())
-    if score == "gate":
-        assert all(float(s.min()) >= 0 and float(s.max()) <= 1 for s in scores.values())
+    scores = gates.channel_scores(net, torch.randn(8, 1, 8, 8), only="*.acts.0", mode="train")
+    assert [len(s) for s in scores.sites.values()] == [4, 8, 16]
+    assert all(layer == site.replace("acts.0", "convs.0") for site, layer in scores.layers.items())
 
 
 def test_the_victims_gradients_are_autograds():
@@ -332,12 +304,6 @@ def test_paper_scale_without_its_images_says_so():
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: pruning.channel_scores(models.build("mlp:4-4-2"), torch.randn(2, 4), "gate"), "no residual block"),
-        (
-            lambda: pruning.channel_scores(models.build("resnet-mini,width=4"), torch.randn(2, 1, 8, 8), "taste"),
-            "no score",
-        ),
-        (lambda: pruning.pruned(models.build("resnet-mini,width=4"), {}, 1.0), r"in \[0, 1\)"),
         (lambda: privacy.attack(privacy.victims([1.0], 1, 2), [], "phishing", [1], torch.arange(1)), "no attack"),
         (lambda: fine_tuning.parts(data.load("digits"), 1e-5), "none to fine-tune on"),
     ],

@@ -25,6 +25,19 @@ def _ce(output: Tensor, target: Tensor) -> Tensor:
     )
 
 
+def _cross_entropy(output: Tensor, target: Tensor) -> Tensor:
+    """Torch's cross-entropy, or that over the last dimension where only this one fits the target's shape."""
+    if output.ndim < 3 or target.shape != output.shape[:-1]:
+        return F.cross_entropy(output, target)
+    if target.shape == (output.shape[0], *output.shape[2:]):
+        raise ValueError(
+            f"loss_fn='cross_entropy' is ambiguous: with an output of shape {tuple(output.shape)} and a target of "
+            f"shape {tuple(target.shape)} the classes may be dimension 1 or the last one. Give loss_fn='ce' for the "
+            f"last, or torch.nn.functional.cross_entropy for dimension 1"
+        )
+    return _ce(output, target)
+
+
 LOSSES: dict[str, Callable[..., Tensor]] = {
     "ce": _ce,
     "mse": F.mse_loss,
@@ -32,6 +45,26 @@ LOSSES: dict[str, Callable[..., Tensor]] = {
     "bce": F.binary_cross_entropy_with_logits,
     "l1": F.l1_loss,
     "nll": F.nll_loss,
+    "cross_entropy": _cross_entropy,
+    **{
+        name: getattr(F, name)
+        for name in (
+            "binary_cross_entropy",
+            "binary_cross_entropy_with_logits",
+            "hinge_embedding_loss",
+            "huber_loss",
+            "kl_div",
+            "l1_loss",
+            "mse_loss",
+            "multi_margin_loss",
+            "multilabel_margin_loss",
+            "multilabel_soft_margin_loss",
+            "nll_loss",
+            "poisson_nll_loss",
+            "smooth_l1_loss",
+            "soft_margin_loss",
+        )
+    },
 }
 
 
@@ -39,8 +72,10 @@ def resolve_loss(loss_fn: LossFn) -> Callable[..., Tensor] | None:
     """The loss as a callable, from a callable or a name; None stays None: the model's output holds its own loss.
 
     Args:
-        loss_fn: a function of (output, target); ``"ce"``, ``"mse"``, ``"half-mse"``, ``"bce"``, ``"l1"`` or ``"nll"``;
-            or None.
+        loss_fn: a function of (output, target); the name of a loss in ``torch.nn.functional`` (``"cross_entropy"``,
+            ``"mse_loss"``, …) or one of ``"ce"``, ``"mse"``, ``"half-mse"``, ``"bce"``, ``"l1"``, ``"nll"``; or None.
+            ``"ce"`` takes the last dimension of the output as classes, ``"cross_entropy"`` the one that fits the
+            target.
 
     Returns:
         A function of (output, target) that gives the loss, or None.
@@ -51,7 +86,7 @@ def resolve_loss(loss_fn: LossFn) -> Callable[..., Tensor] | None:
     >>> resolve_loss("msee")
     Traceback (most recent call last):
     ...
-    ValueError: there is no loss 'msee'; did you mean mse or half-mse?
+    ValueError: there is no loss 'msee'; did you mean mse or mse_loss?
     """
     if loss_fn is None or callable(loss_fn):
         return loss_fn
@@ -77,7 +112,15 @@ def takes_tensor(loss_fn: Callable[..., Tensor]) -> bool:
     return home.startswith(("torch.", "netvitals.capture.loss"))
 
 
-_LIKELIHOODS = {"ce": "ce", "nll": "ce", "mse": "mse", "half-mse": "mse"}
+_LIKELIHOODS = {
+    "ce": "ce",
+    "cross_entropy": "ce",
+    "nll": "ce",
+    "nll_loss": "ce",
+    "mse": "mse",
+    "mse_loss": "mse",
+    "half-mse": "mse",
+}
 _TORCH_LIKELIHOODS: tuple[tuple[Any, type[nn.Module], str], ...] = (
     (F.cross_entropy, nn.CrossEntropyLoss, "ce"),
     (F.nll_loss, nn.NLLLoss, "ce"),

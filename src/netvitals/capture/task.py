@@ -21,6 +21,23 @@ from netvitals.capture.nested import main_output, mapped, tensors
 TARGETS = ("labels", "label", "targets", "target", "y")  # where a dict keeps what the loss compares with
 
 
+LEFT_OUT: Any = object()  # the batch of a call without a loss: f(model, batch)
+
+
+def loss_and_batch(loss_fn: Any, batch: Any) -> tuple[LossFn, Any]:
+    """The arguments behind the model of a function that needs no loss: ``(loss_fn, batch)``, or the batch alone.
+
+    >>> import torch
+    >>> loss_and_batch(torch.ones(2), LEFT_OUT)
+    (None, tensor([1., 1.]))
+    """
+    if batch is not LEFT_OUT:
+        return loss_fn, batch
+    if loss_fn is None or isinstance(loss_fn, str) or callable(loss_fn):
+        raise TypeError("no batch was given; the order is (model, batch) or (model, loss_fn, batch)")
+    return None, loss_fn
+
+
 @dataclass(frozen=True)
 class Task:
     """``loss_fn(model(*args, **kwargs), *targets)``; made by :func:`task_of`.

@@ -1,6 +1,6 @@
 """The Hessian between layers: H = GN + T, exact and stochastic. If unsure, use ``report``.
 
-* Measure a model: ``between_layers`` (every pair of its layers), ``trace``, ``diagonal``, ``top_eigenvalues`` and
+* Measure a model: ``between_layers`` (every pair of its layers), ``graph`` (which edge carries the curvature), ``trace``, ``diagonal``, ``top_eigenvalues`` and
   ``spectral_density`` (its parameters), ``activation_bend`` (where T comes from); ``plan`` says beforehand what
   ``between_layers`` will cost.
 * Say what it means: ``recommend``, ``bottlenecks``, ``dropped_blocks``, ``decay``,
@@ -43,6 +43,11 @@ from netvitals.curvature.measure.following import look_at as look_at
 from netvitals.curvature.measure.jacobians import Bend as Bend
 from netvitals.curvature.measure.jacobians import activation_bend, node_jacobians
 from netvitals.curvature.measure.result import InterlayerCurvature as InterlayerCurvature
+from netvitals.curvature.measure.routes import Block as Block
+from netvitals.curvature.measure.routes import CurvatureGraph as CurvatureGraph
+from netvitals.curvature.measure.routes import PathPair as PathPair
+from netvitals.curvature.measure.routes import Route as Route
+from netvitals.curvature.measure.routes import graph
 from netvitals.curvature.measure.spectrum import Eigenvalues as Eigenvalues
 from netvitals.curvature.measure.spectrum import top_eigenvalues
 from netvitals.curvature.measure.traces import Trace as Trace
@@ -53,6 +58,7 @@ __all__ = [
     "report",
     # measure a model
     "between_layers",
+    "graph",
     "plan",
     "trace",
     "diagonal",

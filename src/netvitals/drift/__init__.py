@@ -4,33 +4,41 @@
 it cost?).
 
 * :func:`euler`: ⟨o, ∇ℓ⟩ of every example, and the layers' sums that it must equal; :func:`push` is the first alone;
-* :func:`gradient_signs`, :func:`covariance_split`: the signs of gradients at a layer, and the two parts of a weight's;
+* :func:`signs`: the sign of the expected gradient on pre-activations, over re-initialisations of a model;
+  :func:`random_data_control`: whether it drifts without data;
 * :func:`set_drift`: the dial, one number at the start;
 * :func:`centre_weights`, :func:`project_gradients`, :func:`centre_activations`: training without drift;
-* :func:`sparsity`, :func:`spikes`: over a whole data set in one pass; :func:`tensor_spikes`: of one tensor;
-  :func:`amplification`, :func:`intermediate_peak`: of two runs, of one profile.
+* :func:`sparsity`, :func:`spikes`: over a whole data set in one pass;
+  :func:`amplification`, :func:`intermediate_peak`: of two runs, of one profile;
+* :func:`cliff`: from which sparsity on accuracy falls, fitted to one's own points.
 
 The watchers are the vital signs ``drift``, ``sparsity`` and ``spikes``; they end in the same formulas,
 :mod:`netvitals.drift.reductions`.
 """
 
 from netvitals.drift import dial, suppression
+from netvitals.drift.cliffs import Cliff as Cliff
+from netvitals.drift.cliffs import cliff
+from netvitals.drift.cliffs import falls as falls
 from netvitals.drift.dial import Dial as Dial
 from netvitals.drift.dial import push, set_drift
 from netvitals.drift.euler_identity import Euler as Euler
 from netvitals.drift.euler_identity import LayerLaw as LayerLaw
 from netvitals.drift.euler_identity import euler
+from netvitals.drift.gradients import SIGN_METRICS as SIGN_METRICS
+from netvitals.drift.gradients import SPLIT_METRICS as SPLIT_METRICS
+from netvitals.drift.gradients import Reduction as Reduction
+from netvitals.drift.gradients import SignWriter as SignWriter
 from netvitals.drift.pieces import write_drift as write_drift
+from netvitals.drift.random_data import DriftPair as DriftPair
+from netvitals.drift.random_data import RandomDataControl as RandomDataControl
+from netvitals.drift.random_data import random_data_control
 from netvitals.drift.reductions import heights as heights
 from netvitals.drift.reductions import unit_shares as unit_shares
-from netvitals.drift.signs import CovarianceSplit as CovarianceSplit
-from netvitals.drift.signs import GradientSigns as GradientSigns
-from netvitals.drift.signs import Reduction as Reduction
-from netvitals.drift.signs import check_reduction as check_reduction
-from netvitals.drift.signs import covariance_split, gradient_signs
-from netvitals.drift.signs import joined as joined
-from netvitals.drift.signs import row_means as row_means
-from netvitals.drift.signs import split_parts as split_parts
+from netvitals.drift.reinitialisation import LayerSigns as LayerSigns
+from netvitals.drift.reinitialisation import SignAnalysis as SignAnalysis
+from netvitals.drift.reinitialisation import SignObservation as SignObservation
+from netvitals.drift.reinitialisation import signs
 from netvitals.drift.sparsity_meter import SOFT_ABSOLUTE as SOFT_ABSOLUTE
 from netvitals.drift.sparsity_meter import SOFT_RELATIVE as SOFT_RELATIVE
 from netvitals.drift.sparsity_meter import LayerFlops as LayerFlops
@@ -42,7 +50,6 @@ from netvitals.drift.spike_meter import SiteSpikes as SiteSpikes
 from netvitals.drift.spike_meter import SpikeReport as SpikeReport
 from netvitals.drift.spike_meter import amplification, intermediate_peak
 from netvitals.drift.spike_meter import measure as spikes
-from netvitals.drift.spike_meter import spikes as tensor_spikes
 from netvitals.drift.suppression import Suppression as Suppression
 from netvitals.drift.suppression import centre_activations, centre_weights, centred, project_gradients
 from netvitals.drift.weights import DRIFT_METRICS as DRIFT_METRICS
@@ -61,17 +68,17 @@ __all__ = [
     "centre_activations",
     "centre_weights",
     "centred",
-    "covariance_split",
+    "cliff",
     "dial",
     "euler",
-    "gradient_signs",
     "intermediate_peak",
     "project_gradients",
     "push",
+    "random_data_control",
     "set_drift",
+    "signs",
     "sparsity",
     "spikes",
     "suppression",
-    "tensor_spikes",
     "weight_drift",
 ]

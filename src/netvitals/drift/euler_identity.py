@@ -33,7 +33,7 @@ from netvitals.capture import (
     skipped_lines,
     undisturbed,
 )
-from netvitals.drift.signs import Reduction, check_reduction
+from netvitals.drift.gradients import Reduction, check_reduction
 
 HOMOGENEOUS = 0.1  # root mean square of the defect over that of ⟨o, ∇ℓ⟩, at most, for the identity to hold in a layer
 SURE = 2.0  # standard errors by which a mean push must differ from zero

@@ -27,9 +27,7 @@ from netvitals.capture import (
     stream_over,
     undisturbed,
 )
-from netvitals.drift.reductions import heights
-from netvitals.drift.spike_sums import SiteSpikes, SpikeSums, coordinates_of
-from netvitals.stats import norm, upper_quantile
+from netvitals.drift.spike_sums import SiteSpikes, SpikeSums
 
 SPIKE_RMS = 20.0  # an entry this many root mean squares high is a spike
 SHOWN = 32  # sites on one screen
@@ -120,69 +118,6 @@ def amplification(
 
     below = mean(b, "B")
     return mean(a, "A") / below if below else math.nan
-
-
-def spikes(
-    a: Tensor,
-    *,
-    channel_dim: int = -1,
-    batch_dim: int | None = 0,
-    k: float = SPIKE_RMS,
-    name: str = "tensor",
-    kind: str = "activation",
-) -> SiteSpikes:
-    """The spike numbers of one tensor, exactly, in float64.
-
-    Args:
-        a: the tensor; fewer than two dimensions are one channel.
-        channel_dim: the dimension that counts channels.
-        batch_dim: the dimension that counts examples; None if there is none.
-        k: an entry above so many root mean squares is a spike.
-        name: of the site, for the result.
-        kind: of the site, ``"activation"`` or ``"stream"``, for the result.
-
-    Returns:
-        Maximum and its place, quantile, ratios, kurtosis and the number of spikes.
-
-    >>> import torch
-    >>> print(spikes(torch.tensor([[0.0, 1.0], [2.0, 2.0]])))
-    tensor: max 2 in example 1 at position 0, channel 0 (1.6× mean, 1.0× median), p999 2, kurtosis 1.6, 0 spikes in 4
-    """
-    if a.numel() == 0:
-        raise ValueError(f"expected a tensor with elements, got shape {tuple(a.shape)}")
-    if not k > 0:
-        raise ValueError(f"k counts root mean squares and must be positive, got {k}")
-    rows = a.detach().double()
-    size = rows.abs().reshape(-1)
-    ordered = size.sort().values
-    on = ordered[ordered > 0]
-    largest = float(ordered[-1])
-    sample, token, channel = coordinates_of(int(size.argmax()), a.shape, channel_dim, batch_dim)
-    squares = (rows - rows.mean()).square()
-    limit = k * float(size.square().mean()) ** 0.5
-    high = heights(
-        largest,
-        mean=float(size.mean()),
-        median=float(on[(on.numel() - 1) // 2]) if on.numel() else math.nan,
-        variance=float(squares.mean()),
-        fourth=float(norm(squares)),
-        elements=a.numel(),
-    )
-    return SiteSpikes(
-        name=name,
-        kind=kind,
-        max_abs=largest,
-        p999=float(upper_quantile(ordered[None], most=ordered.numel())),
-        max_over_mean=high.over_mean,
-        max_over_median=high.over_median,
-        kurtosis=high.kurtosis,
-        spike_count=int((size > limit).sum()),
-        spike_threshold=limit,
-        sample=sample,
-        token=token,
-        channel=channel,
-        elements=a.numel(),
-    )
 
 
 @undisturbed

@@ -7,19 +7,28 @@ mean over channels; its confidence says how far the channels agree,
 $$\text{confidence} = \frac{|\sum_c D_c' - D_c|}{\sum_c |D_c' - D_c|},$$
 
 1 if all of them go the same way and 0 if they cancel.
+
+A report forecasts a site only where the argument's conditions hold on it: its input comes straight from a norm, whose
+scale is what decay shrinks, and the law gives the density of today.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from netvitals.capture import Result
+from netvitals._plot import Plot, Series
+from netvitals.capture import Result, one_screen, skipped_lines
 from netvitals.gates.prediction import margins, predict
 
 STILL = 1e-5  # a smaller change of density is none
+POINT = 0.01  # a report calls a smaller change "neither"
+LAW_ERROR = 0.05  # |predicted − measured| density up to which the law explains a site
+HALVED = 0.5  # σ later over σ now where no decay is given
+DRAWN = 8  # sites in the picture
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,4 +118,105 @@ def forecast(
         shrink=float(shrink),
         shift=float(shift),
         channels=mean.size,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiteOutlook:
+    """Which way the density of one site will move.
+
+    Part of :class:`GateOutlook`.
+
+    Attributes:
+        direction: ``rise``, ``fall`` or ``neither``.
+        why: neither; empty otherwise.
+        forecast: what the law gives now and later.
+        measured: density of today.
+        paper: the paper's rule, +1 or −1 by the sign of mean(μ) − z_low; 0 where the margin is rounding.
+        path: density for σ from 1 to the last factor of ``GateOutlook.factors``.
+    """
+
+    direction: str
+    why: str
+    forecast: GateForecast
+    measured: float
+    paper: int
+    path: np.ndarray = field(repr=False, compare=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateOutlook(Result):
+    """The direction of every site's gate density as its variance shrinks.
+
+    Returned by :meth:`GateReport.forecast`.
+
+    Attributes:
+        theta: threshold of the gates.
+        shrink: factor on σ that was asked about.
+        decay: integrated decay behind it; None where the question was "if σ halves".
+        sites: the outlook by the name of its site.
+        factors: on σ, of the paths.
+        skipped: site for which the argument does not hold → reason.
+    """
+
+    theta: float
+    shrink: float
+    decay: float | None
+    sites: dict[str, SiteOutlook]
+    factors: np.ndarray = field(repr=False)
+    skipped: Mapping[str, str] = field(default_factory=dict)
+
+    def __getitem__(self, site: str) -> SiteOutlook:
+        return self.sites[site]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a site: its direction, the density of today, the margin in σ, how far channels agree."""
+        return [
+            {
+                "site": name,
+                "direction": s.direction,
+                "measured": s.measured,
+                "margin": s.forecast.margin,
+                "confidence": s.forecast.confidence,
+                "paper": s.paper,
+                "why": s.why,
+            }
+            for name, s in self.sites.items()
+        ]
+
+    def plot(self) -> Plot:
+        """Density that the law gives as σ shrinks, site by site."""
+        shown = sorted(self.sites, key=lambda n: -abs(self.sites[n].forecast.change))[:DRAWN]
+        series = [
+            Series(n, self.factors.tolist(), self.sites[n].path.tolist(), line=True) for n in self.sites if n in shown
+        ]
+        return Plot("σ later / σ now", f"gate density, θ = {self.theta:g}", series)
+
+    def __str__(self) -> str:
+        ground = (
+            f"with the decay that is left (S = {self.decay:.3g}, σ × {self.shrink:.3g})"
+            if self.decay is not None
+            else "if σ halves"
+        )
+        lines = [f"Gate density at θ = {self.theta:g}, {ground}:"]
+        for name, s in self.sites.items():
+            reason = f" ({s.why})" if s.why else f" (median margin {s.forecast.margin:+.2f} σ)"
+            lines.append(f"  {name}: {s.direction}, from {s.measured:.3f}{reason}")
+        if not self.sites:
+            lines.append("  no site meets the conditions of the forecast")
+        return one_screen(lines + skipped_lines(self.skipped))
+
+
+def outlook(mu: Any, sigma: Any, f: Any, theta: float, *, measured: float, shrink: float, factors: Any) -> SiteOutlook:
+    """The direction of one site, from what it is made of."""
+    found = forecast(mu, sigma, f, theta, shrink=shrink)
+    mean, std = (np.atleast_1d(np.asarray(v, dtype=np.float64)) for v in (mu, sigma))
+    why = "" if abs(found.change) >= POINT else f"it would move by {100 * abs(found.change):.1f} points"
+    return SiteOutlook(
+        direction="neither" if why else found.way,
+        why=why,
+        forecast=found,
+        measured=measured,
+        paper=margins(mean, std, f, theta).direction,
+        path=np.array([np.asarray(predict(mean, std * k, f, theta)).mean() for k in factors]),
     )

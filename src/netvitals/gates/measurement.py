@@ -21,9 +21,9 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from netvitals.capture import (
+    LEFT_OUT,
     ActivationView,
     LinearView,
-    LossFn,
     Mode,
     Only,
     Recorder,
@@ -31,6 +31,7 @@ from netvitals.capture import (
     TensorView,
     Vital,
     check_finite,
+    loss_and_batch,
     observe,
     picked,
     task_of,
@@ -47,8 +48,8 @@ RATIO_TOLERANCE = 1e-6  # 0.1·g / g may round to either side of 0.1
 @undisturbed
 def measure(
     model: nn.Module,
-    loss_fn: LossFn,
-    batch: Any,
+    loss_fn: Any = None,
+    batch: Any = LEFT_OUT,
     *,
     mode: Mode = "as_is",
     only: Only = None,
@@ -61,7 +62,8 @@ def measure(
 
     Args:
         model: any model; modules and functional activations are both seen.
-        loss_fn: a function of (output, target), or its name; None will do for ``local_vjp``, which needs no loss.
+        loss_fn: a function of (output, target), its name, or None where the output holds the loss. Only ``ratio``
+            needs it; leave it out otherwise: ``measure(model, batch)``.
         batch: what a loader yields: ``x``, ``(x, y)``, several inputs, a dict.
         mode: ``"as_is"``; ``"train"`` measures with batch statistics in BatchNorm and dropout modules off, restoring
             running statistics; ``"eval"`` uses the running statistics. Never compare across modes.
@@ -76,10 +78,11 @@ def measure(
 
     >>> net = nn.Sequential(nn.Linear(2, 2, bias=False), nn.ReLU())
     >>> _ = net[0].weight.data.copy_(torch.eye(2))
-    >>> measure(net, None, torch.tensor([[1.0, -1.0], [2.0, 0.0]])).density(0.01)
+    >>> measure(net, torch.tensor([[1.0, -1.0], [2.0, 0.0]])).density(0.01)
     0.5
     """
     thresholds = checked_thetas(thetas)
+    loss_fn, batch = loss_and_batch(loss_fn, batch)
     task = task_of(model, loss_fn, batch)
     examples = _checked(task, backend, mode)
     collector = _Ratio(thresholds, tiny) if backend == "ratio" else _Local(thresholds)
@@ -88,6 +91,11 @@ def measure(
     seen = observe(model, *given, vitals=[collector], mode=mode, seed=seed)
     if collector.error is not None:
         raise collector.error
+    if backend == "ratio" and seen.loss is None:
+        raise ValueError(
+            "the ratio backend divides gradients of a loss, and the model's output holds none: give loss_fn, or use "
+            "backend='local_vjp'"
+        )
     skipped = dict(seen.skipped)
     for s in seen.sites:
         if s.kind == "activation" and s.name not in collector.found:
@@ -226,8 +234,6 @@ def _checked(task: Task, backend: str, mode: str) -> int:
     """Refuse what cannot be measured; the number of examples."""
     if backend not in ("local_vjp", "ratio"):
         raise ValueError(f"backend must be 'local_vjp' or 'ratio', got {backend!r}")
-    if backend == "ratio" and task.loss_fn is None:
-        raise ValueError("the ratio backend divides gradients of a loss: give loss_fn, or use backend='local_vjp'")
     inputs = (task.args, dict(task.kwargs))
     x = next(tensors(inputs), None)
     if x is None or x.numel() == 0:

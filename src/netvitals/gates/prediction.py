@@ -12,7 +12,6 @@ derivative is active again on the negative tail.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +21,7 @@ from torch import Tensor
 
 from netvitals.capture import Result
 
+PREDICTORS = ("population", "raw", "normalized", "phi", "interval_union")  # three margins, two densities
 NEITHER = 1e-4  # of the typical deviation: a population margin below has no direction
 
 
@@ -151,20 +151,6 @@ def margins(mu: Any, sigma: Any, f: Any, theta: float = 0.01) -> Margins:
     )
 
 
-def _predictor(name: str) -> Callable[..., Any]:
-    def predictor(mu: Any, sigma: Any, f: Any, theta: float = 0.01) -> Any:
-        return margins(mu, sigma, f, theta)[name]
-
-    predictor.__name__ = name
-    return predictor
-
-
-# each is called like ``predict``; the first three are margins (their sign is the direction), the last two densities
-PREDICTORS: dict[str, Callable[..., Any]] = {
-    name: _predictor(name) for name in ("population", "raw", "normalized", "phi", "interval_union")
-}
-
-
 def _union(mean: Tensor, std: Tensor, intervals: tuple[tuple[float, float], ...]) -> Tensor:
     """The shorter tail of each interval is subtracted, so that a density near 0 keeps its digits."""
     mean, std = torch.broadcast_tensors(mean, std)
@@ -213,8 +199,7 @@ def _crossings(f: Any, theta: float) -> Any:
         return f
     from netvitals import activations
 
-    crossings: Callable[..., Any] = activations.crossings
-    return crossings(f, theta)
+    return activations.crossings(f, theta)
 
 
 def _intervals(f: Any, theta: float) -> tuple[tuple[float, float], ...]:

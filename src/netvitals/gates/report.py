@@ -11,7 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from netvitals._plot import Plot, Series
 from netvitals.capture import Mode, Result, Site, skipped_lines
+from netvitals.gates.collapse import Collapse
+from netvitals.gates.forecasting import HALVED, LAW_ERROR, GateOutlook, outlook
 from netvitals.gates.prediction import Margins, margins
 
 Pooling = Literal["element", "site", "channel"]
@@ -153,6 +156,52 @@ class GateReport(Result):
             if crossings is not None:
                 out[name] = margins(s.mu, s.sigma, crossings, theta)
         return out
+
+    def forecast(self, theta: float | None = None, *, decay: float | Collapse | None = None) -> GateOutlook:
+        """Which way the density of every site moves as weight decay shrinks the variance of its input.
+
+        Only a direction: ``rise``, ``fall`` or ``neither``. A site is skipped, with the reason, where the argument
+        does not hold: its input does not come straight from a norm, or the law is off today by more than 0.05.
+
+        Args:
+            theta: one of the thresholds that were measured; the largest by default, where smooth activations move most.
+            decay: the integrated decay S that is still to come, or what ``gates.will_collapse`` found; left out, the
+                question is what happens if σ halves.
+        """
+        theta = max(self.thetas) if theta is None else theta
+        if isinstance(decay, Collapse) and decay.answer == "unknown":
+            raise ValueError(f"the integrated decay is not known: {'; '.join(g.why for g in decay.groups if g.why)}")
+        total = decay.total if isinstance(decay, Collapse) else decay
+        if total is not None and not (math.isfinite(total) and total >= 0):
+            raise ValueError(f"decay is the integrated decay S and must be 0 or more, got {total}")
+        shrink = HALVED if total is None else math.exp(-total)
+        factors = np.geomspace(1.0, min(shrink, 0.999), 24)
+        skipped, sites = {**self.skipped}, {}
+        for name, s in self.sites.items():
+            measured = s.density(theta)
+            if s.site.follows not in ("bn_direct", "norm_direct"):
+                skipped[name] = f"no norm directly before it whose scale decays (it follows: {s.site.follows})"
+            elif (crossings := self._crossings_of(s, theta)) is None:
+                skipped[name] = "its activation has no single set of open inputs"
+            else:
+                found = outlook(s.mu, s.sigma, crossings, theta, measured=measured, shrink=shrink, factors=factors)
+                if abs(found.forecast.now - measured) <= LAW_ERROR:
+                    sites[name] = found
+                else:
+                    skipped[name] = f"the Gaussian law gives {found.forecast.now:.3f} today, {measured:.3f} is measured"
+        return GateOutlook(theta=theta, shrink=shrink, decay=total, sites=sites, factors=factors, skipped=skipped)
+
+    def plot(self) -> Plot:
+        """Density of every site in the order of the model, one line a threshold."""
+        at = list(range(1, len(self.sites) + 1))
+        return Plot(
+            "activation, in the order of the model",
+            "gate density",
+            [
+                Series(f"θ = {t:g}", at, [s.density(t) for s in self.sites.values()], line=len(at) > 1)
+                for t in self.thetas
+            ],
+        )
 
     def _crossings_of(self, s: SiteGates, theta: float) -> Any:
         owner = getattr(s.f, "__self__", None)

@@ -1,6 +1,8 @@
 """Norms a user can swap in, and model surgery."""
 
 from netvitals.activations import TopK as TopK
+from netvitals.layers.insertion import Normed as Normed
+from netvitals.layers.insertion import insert_norm
 from netvitals.layers.norms import PerPosition as PerPosition
 from netvitals.layers.norms import PerToken as PerToken
 from netvitals.layers.norms import norm
@@ -26,6 +28,7 @@ __all__ = [
     "QuantileLayerNorm",
     "QuantileMeanBatchNorm1d",
     "QuantileMeanBatchNorm2d",
+    "insert_norm",
     "norm",
     "relufy",
     "replace_activation",

@@ -50,7 +50,7 @@ class Replaced:
 class Surgery(list[Replaced]):
     """The exchanged parts, as a list; ``skipped`` says what could not be exchanged, and why.
 
-    Returned by :func:`replace_norm`, :func:`replace_activation`.
+    Returned by :func:`replace_norm`, :func:`replace_activation`, :func:`insert_norm`.
 
     Args:
         replaced: the exchanged parts.

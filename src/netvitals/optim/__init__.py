@@ -37,6 +37,7 @@ from netvitals.optim.precondition import SignBase as SignBase
 from netvitals.optim.schedules import FutureRates as FutureRates
 from netvitals.optim.schedules import RatePlan as RatePlan
 from netvitals.optim.schedules import group_settings as group_settings
+from netvitals.optim.schedules import learning_rates as learning_rates
 from netvitals.optim.zloss import z_loss  # or fix the logit shift by a term of the loss
 
 __all__ = [

@@ -175,6 +175,14 @@ class FutureRates:
         finally:
             set_rng_state(state)
 
+    def simulated(self, steps: int) -> np.ndarray:
+        """Rates of the next ``steps`` steps of the scheduler, (steps, groups)."""
+        if len(self._rates) < steps:
+            self._simulate(steps - len(self._rates))
+        if len(self._rates) < steps:
+            raise ValueError(f"the scheduler ends after {len(self._rates)} steps, {steps} were asked for")
+        return np.array(self._rates[:steps])
+
     def _end(self, step: int, lr: np.ndarray, rate: float) -> int | None:
         if self.total_steps is not None:
             return self.total_steps
@@ -197,6 +205,42 @@ class FutureRates:
     def _give_up(self, why: str) -> None:
         self.skipped["scheduler"] = why
         self._ahead = None
+
+
+def learning_rates(optimizer: Any, schedule: Any, steps: int, every: int = 1) -> np.ndarray:
+    """Learning rates of the next ``steps`` steps, (steps, groups), without touching optimizer or scheduler.
+
+    Args:
+        optimizer: its groups hold the rates of today.
+        schedule: a scheduler of this optimizer; a function of the step that gives the factor on today's rate; a list
+            of learning rates, one a step; None for the scheduler found at the optimizer, or constant rates.
+        steps: how many.
+        every: steps of the optimizer between two of the scheduler, such as the batches of an epoch.
+
+    >>> import torch
+    >>> sgd = torch.optim.SGD([torch.zeros(1)], lr=0.1)
+    >>> learning_rates(sgd, lambda step: 1 - step / 4, 4).ravel().round(3).tolist()
+    [0.1, 0.075, 0.05, 0.025]
+    """
+    if steps < 1 or every < 1:
+        raise ValueError(f"steps and every count steps and must be 1 or more, got steps={steps}, every={every}")
+    now = np.array([float(group["lr"]) for group in optimizer.param_groups])
+    count = -(-steps // every)
+    if hasattr(schedule, "step") or (schedule is None and find_scheduler(optimizer) is not None):
+        future = FutureRates(optimizer, schedule, count)
+        if future.skipped:
+            raise ValueError(f"the schedule is not known in advance: {future.skipped['scheduler']}")
+        rows = future.simulated(count)
+    elif schedule is None:
+        rows = np.tile(now, (count, 1))
+    elif callable(schedule):
+        rows = np.array([float(schedule(step)) * now for step in range(count)])
+    else:
+        given = np.asarray(schedule, dtype=float)
+        if given.shape != (count,):
+            raise ValueError(f"a list of learning rates needs one for each of {count} steps, got shape {given.shape}")
+        rows = np.tile(given[:, None], (1, len(now)))
+    return np.repeat(rows, every, axis=0)[:steps]
 
 
 class StandIn:

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from netvitals._plot import Plot, Series
 from netvitals.report.page_shell import render_html, write_html
-from netvitals.report.plot import Plot, Series
 from netvitals.singular import Classified, CoefficientHistory, KLOrder, PartHistories, Readout, StreamSigma
 
 CLASSES = {"transversal": 1, "tangential": 2, "constant": 0, "unclear": 7, "zero": 3}  # class → colour

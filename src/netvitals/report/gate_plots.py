@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from netvitals._plot import Plot, Series
 from netvitals.capture import ArrayMeasurement
 from netvitals.findings import Measurements, activations_of
-from netvitals.report.plot import Plot, Series
 from netvitals.runs import Run
 
 POINTS = 400  # channels drawn of one kind of site, evenly strided

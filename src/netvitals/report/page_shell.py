@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from netvitals._plot import style as plot_style
 from netvitals._version import __version__
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -24,7 +25,6 @@ SCRIPTS = (
     "vendor/htm-preact.js",
     *(f"{name}.js" for name in ("core", "colour", "lines", "map", "site", "run", "table", "compare", "main")),
 )
-STYLES = ("style.css", "plot.css")  # of every page
 SUPPLIED = frozenset({"version", "style", "script", "script_hash"})  # names that the shell adds to those of the model
 
 
@@ -52,7 +52,7 @@ def render_html(
 @cache
 def shared_style() -> str:
     """The style sheet of every page."""
-    return "".join((TEMPLATES / name).read_text(encoding="utf-8") for name in STYLES)
+    return (TEMPLATES / "style.css").read_text(encoding="utf-8") + plot_style()
 
 
 @cache

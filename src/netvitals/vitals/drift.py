@@ -2,30 +2,25 @@ r"""Weight drift: where the weights have gone since the start, and where the gra
 
 Per parameter tensor with $\Delta W = W_t - W_0$: the effect size ``drift_z`` = mean(ΔW) / ½(std W_0 + std W_t), the
 descriptive ``drift_t`` = mean(ΔW)·√n / std(ΔW), signs, extremes. Per layer: the gradient-sign statistics of
-:mod:`~netvitals.drift.signs` and Euler's sum. ``drift_z`` is an effect size, not a test, and entries of ΔW
+:mod:`~netvitals.drift.gradients` and Euler's sum. ``drift_z`` is an effect size, not a test, and entries of ΔW
 are correlated, so that ``drift_t`` is none either: significance is the sign over five or more seeds.
 """
 
 from __future__ import annotations
 
 import weakref
-from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from netvitals import stats
 from netvitals.capture import (
     ActivationView,
-    Layout,
     LinearView,
     Metric,
     ParameterView,
     Recorder,
-    ReduceOverRanks,
-    Site,
     TensorView,
     Vital,
 )
@@ -34,20 +29,15 @@ from netvitals.drift import (
     ROLES,
     WEIGHT_METRICS,
     Reduction,
-    check_reduction,
+    SignWriter,
     drift_columns,
-    joined,
     role,
-    row_means,
     row_std,
-    split_parts,
     weight_columns,
     write_drift,
 )
 
 GRADIENT_METRICS = ("grad_mean_abs", "grad_norm")
-SIGN_METRICS = ("g_pos", "g_all", "rho_pos", "rho_all", "frac_units_pos", "slope", "euler")
-SPLIT_METRICS = ("tot", "prod", "cov")
 
 
 class Drift(Vital):
@@ -113,106 +103,16 @@ class Drift(Vital):
     takes_pieces = True
 
     def __init__(self, reduction: Reduction = "mean", min_steps: int = 100) -> None:
-        check_reduction(reduction)
+        self._signs = SignWriter(reduction)
         if min_steps < 1:
             raise ValueError(f"min_steps counts training steps and must be 1 or more, got {min_steps}")
-        self.reduction = reduction
         self.weights_min_steps = min_steps
         self._read_at: int | None = None
-        self._recorder: Recorder | None = None
-        self._splits: dict[tuple[Any, ...], list[tuple[Site, Tensor, Tensor]]] = {}
         self._initial_std: dict[str, tuple[weakref.ref[Tensor], Tensor]] = {}
         self._roles: dict[tuple[object, ...], tuple[list[str], Tensor]] = {}
 
     def gradient(self, recorder: Recorder, view: ActivationView | LinearView | TensorView, g: Tensor) -> None:
-        if isinstance(view, ActivationView):
-            if g.numel():
-                self._signs(recorder, view, view.as_view(g))
-        elif isinstance(view, LinearView):
-            self._split(recorder, view, g)
-        elif view.site.kind == "output" and g.numel():
-            total = torch.dot(view.view.reshape(-1), g.to(view.view.dtype).reshape(-1))
-            total = total if self.reduction == "mean" else total / g.shape[0]
-            recorder.write(view.site, ("euler",), total, ReduceOverRanks(("mean",)))
-
-    def _split(self, recorder: Recorder, view: LinearView, g: Tensor) -> None:
-        """Row means now, the sums of all layers together when the step ends."""
-        means = row_means(view.module, view.x, g)
-        if means is None:
-            return
-        if self._recorder is not recorder:
-            self._recorder, self._splits = recorder, {}
-            recorder.later(self._write_splits)
-        per = 1 if self.reduction == "mean" else view.x.shape[0]
-        groups, rows = means[0].shape
-        self._splits.setdefault((groups, rows, per, means[0].device), []).append((view.site, *means))
-
-    def _write_splits(self) -> None:
-        if self._recorder is None:
-            return
-        for (_, _, per, _), layers in self._splits.items():
-            parts = split_parts(torch.stack([gm for _, gm, _ in layers]), torch.stack([xm for *_, xm in layers]))
-            self._recorder.on_host(
-                parts,
-                partial(self._finish_splits, self._recorder, [site for site, *_ in layers], per),
-                ReduceOverRanks(
-                    ("mean",) * 3
-                ),  # of equal batches: training averages the ranks' gradients in the same way
-            )
-        self._recorder, self._splits = None, {}
-
-    def _finish_splits(self, recorder: Recorder, sites: list[Site], per: int, *parts: np.ndarray) -> None:
-        tot, prod = joined(*parts)
-        recorder.put(sites, SPLIT_METRICS, np.stack([tot, prod, tot - prod], axis=1) / per)
-
-    def _signs(self, recorder: Recorder, view: ActivationView, g: Tensor) -> None:
-        a, on = view.a_view, view.positive
-        g = g.to(a.dtype)
-        if view.is_relu:  # the gradient vanishes where the input is not positive, and x = a where it is
-            active = g * on
-            by_unit = active.sum(view.over)
-            pos = all_ = by_unit.sum()
-            abs_pos = abs_all = torch.abs(active, out=view.scratch).sum()
-            along = euler_sum = active.mul_(a).sum()
-            energy = stats.norm(a).square()
-        else:
-            gp = g * view.as_view(view.derivative)
-            active = gp * on
-            by_unit = active.sum(view.over)
-            pos, all_ = by_unit.sum(), gp.sum()
-            abs_pos, abs_all = active.abs().sum(), gp.abs().sum()
-            along, euler_sum = (active * a).sum(), (gp * view.x_view).sum()
-            energy = stats.norm(a * on).square()
-        per = view.samples if self.reduction == "mean" else 1
-        sums = torch.stack([pos, all_, abs_pos, abs_all, along, euler_sum]) * per
-        recorder.on_host(
-            (sums, by_unit, energy, view.by_channel(recorder).positive),
-            partial(self._finish_signs, recorder, view.layout),
-            ReduceOverRanks(("sum", "sum", "sum", "mean"), view.elements),
-        )
-
-    def _finish_signs(
-        self,
-        recorder: Recorder,
-        layout: Layout,
-        sums: np.ndarray,
-        by_unit: np.ndarray,
-        energy: np.ndarray,
-        share: np.ndarray,
-    ) -> None:
-        layout = layout.grown(recorder.growth)
-        pos, all_, abs_pos, abs_all, along, euler_sum = sums
-        rows = layout.elements / max(1, layout.channels)
-        values = [
-            pos / rows / share.sum(),
-            all_ / layout.elements,
-            pos / abs_pos,
-            all_ / abs_all,
-            np.float64((by_unit > 0).sum()) / (share > 0).sum(),
-            along / energy,
-            euler_sum / layout.samples,
-        ]
-        recorder.put(layout.site, SIGN_METRICS, np.array(values))
+        self._signs.gradient(recorder, view, g)
 
     def parameters(self, recorder: Recorder, view: ParameterView) -> None:
         if self._read_at is not None and 0 < recorder.step - self._read_at < self.weights_min_steps:

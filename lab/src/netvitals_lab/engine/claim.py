@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from netvitals.report.plot import Plot
+from netvitals._plot import Plot
 from netvitals_lab.engine.study import Config, Row
 from netvitals_lab.engine.verdict import Verdict, decide
 

@@ -14,11 +14,9 @@ import re
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from html import escape
 from pathlib import Path
 from typing import Any
 
-from netvitals.report.plot import HEIGHT, WIDTH, Plot, style
 from netvitals_lab.engine.assumptions import INTRO, settings_of
 from netvitals_lab.engine.chapters import CORRECTIONS, OURS, chapters, counted, headlines
 from netvitals_lab.engine.page import basis
@@ -94,23 +92,8 @@ def _pictures(standings: Sequence[Standing], folder: Path, results: Results) -> 
         plot = None if standing.recorded else plot_of(standing, results)
         if plot is not None:
             folder.mkdir(exist_ok=True)
-            (folder / _file(standing)).write_text(_alone(plot), encoding="utf-8")
+            (folder / _file(standing)).write_text(plot.standalone(), encoding="utf-8")
             yield standing.claim.id, f"images/{_file(standing)}"
-
-
-def _alone(plot: Plot) -> str:
-    """The picture as a file of its own: with its style, and its legend below."""
-    inks = {"ink": "#1d2733", "soft": "#55606e", "faint": "#7b8694", "line": "#cfd6de", "rule": "#e4e8ed"}
-    own = "svg{" + "".join(f"--{name}:{ink};" for name, ink in inks.items()) + "background:#fff;font-family:sans-serif}"
-    low, entries = HEIGHT + 12, list(enumerate(plot.legend))
-    legend = "".join(
-        f'<g class="s{tone}"><text x="62" y="{low + 14 * k}" style="fill:var(--hue)">{escape(name)}</text></g>'
-        for k, (tone, name) in entries
-    )
-    drawn = plot.svg().replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
-    head, _, rest = drawn.partition(">")
-    head = head.replace(f'viewBox="0 0 {WIDTH} {HEIGHT}"', f'viewBox="0 0 {WIDTH} {low + 14 * len(entries)}"')
-    return f"{head}><style>{own}{style()}</style>{rest.removesuffix('</svg>')}{legend}</svg>"
 
 
 def _dated(standing: Standing, commit: str, earlier: Verdict | None) -> Standing:

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from netvitals.report.plot import Plot
+from netvitals._plot import Plot
 from netvitals_lab.engine.assumptions import awaited
 from netvitals_lab.engine.claim import Claim
 from netvitals_lab.engine.judging import fair, rows_of

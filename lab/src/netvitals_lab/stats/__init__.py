@@ -4,11 +4,20 @@ Every test takes one number per independent run. Epochs within one run are not i
 first (a trend, a displacement), or name the run in ``groups`` where resampling is involved.
 """
 
-from netvitals.stats import EffectiveRank, Slope, effective_rank, local_slopes, loglog_slope, slope
+from netvitals.stats import (
+    EffectiveRank,
+    Mean,
+    Slope,
+    TwoSegments,
+    effective_rank,
+    local_slopes,
+    loglog_slope,
+    mean,
+    slope,
+    two_segments,
+)
 from netvitals.stats.correlation import Correlation, pearson, spearman
-from netvitals_lab.stats.average import Mean, mean
 from netvitals_lab.stats.comparison import Anova, PairedT, Wilcoxon, anova, cohens_d, paired_t, wilcoxon
-from netvitals_lab.stats.piecewise import TwoSegments, two_segments
 from netvitals_lab.stats.regression import Logistic, logistic
 from netvitals_lab.stats.resampling import Interval, bootstrap
 from netvitals_lab.stats.separation import cross_validated_auc, silhouette

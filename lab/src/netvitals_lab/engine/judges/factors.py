@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from netvitals.report.plot import Plot
+from netvitals._plot import Plot
 from netvitals_lab.engine.study import Row
 from netvitals_lab.engine.verdict import Status, Verdict
 

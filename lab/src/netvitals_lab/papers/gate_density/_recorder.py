@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from netvitals import activations, gates
+from netvitals.gates import trends
 from netvitals.stats import effective_rank
 from netvitals_lab import Row
-from netvitals_lab.theory import gate_trends
 
 THETAS = (0.001, 0.005, 0.01, 0.05, 0.1)
 POOLINGS = ("element", "site", "channel")
@@ -55,7 +55,7 @@ class TrajectoryRecorder:
         self.rows: list[Row] = []
 
     def __call__(self, epoch: int, network: nn.Module, accuracy: float | None = None) -> None:
-        report = gates.measure(network, None, self.probe, thetas=self.thetas, mode="train")
+        report = gates.measure(network, self.probe, thetas=self.thetas, mode="train")
         rank = effective_rank(_features(network, self.probe).flatten(1), centred=True)
         row: Row = {
             "quantity": "epoch",
@@ -98,7 +98,7 @@ class TrajectoryRecorder:
         values = np.array([[row[n] for n in names] for row in self.rows])
         after = [i for i, e in enumerate(self.epochs) if e >= 0]
         times = np.repeat(np.array(self.epochs, dtype=float)[after, None], len(names), 1)
-        rank, line = (gate_trends.correlate(times, values[after], kind).values for kind in ("spearman", "pearson"))
+        rank, line = (trends.correlate(times, values[after], kind).values for kind in ("spearman", "pearson"))
         out: Row = {}
         for i, name in enumerate(names):
             first, start, last = values[0, i], values[after[0], i], values[-1, i]
@@ -120,17 +120,17 @@ class TrajectoryRecorder:
         after = [i for i, e in enumerate(self.epochs) if e >= 0]
         chosen = [after[i] for i in np.unique(np.linspace(0, len(after) - 1, MOMENTS).round().astype(int))]
         mu, sigma, density = (self._stacked(chosen, what, theta) for what in ("mu", "sigma", "density"))
-        found = gate_trends.channel_margins(mu, sigma, crossings, theta)
+        found = trends.channel_margins(mu, sigma, crossings, theta)
         out: Row = {}
         for name, margin in found.items():
             for kind in ("pearson", "spearman"):
-                r = gate_trends.correlate(margin, density, kind)
+                r = trends.correlate(margin, density, kind)
                 suffix = "" if kind == "pearson" else " by rank"
                 out |= {f"positive {name}{suffix}": _plain(r.positive), f"median r {name}{suffix}": _plain(r.median)}
                 if kind == "pearson" and name != "interval_union":
                     out[f"histogram {name}"] = np.histogram(r.values[np.isfinite(r.values)], 20, (-1.0, 1.0))[0]
                 out |= {"defined": r.defined, "constant": r.constant, "dropped": r.not_finite}
-            out[f"agreement {name}"] = _plain(gate_trends.agreement(margin, density).share)
+            out[f"agreement {name}"] = _plain(trends.agreement(margin, density).share)
         normal = found["normalized"]
         out |= {
             "margin first": _finite(normal[0]),
@@ -147,7 +147,7 @@ class TrajectoryRecorder:
         ends = [0, len(self.reports) - 1]
         mu, sigma = (self._stacked(ends, what, theta) for what in ("mu", "sigma"))
         pick = np.linspace(0, mu.shape[1] - 1, min(SHOWN, mu.shape[1])).round().astype(int)
-        margin = gate_trends.channel_margins(mu, sigma, crossings, theta)["normalized"][:, pick]
+        margin = trends.channel_margins(mu, sigma, crossings, theta)["normalized"][:, pick]
         margin = margin[:, np.isfinite(margin).all(0)]
         return {"margins first": margin[0], "margins last": margin[1]}
 

@@ -72,7 +72,7 @@ def trials(p: FineTuning) -> list[Config]:
 def trial(config: Config) -> list[Row]:
     whole, seen, unseen = parts(datasets.load(config["data"]), config["share"])
     net = trained(config, whole)
-    density = gates.measure(net, None, whole.probe.x, mode="train").density(0.01)
+    density = gates.measure(net, whole.probe.x, mode="train").density(0.01)
     before = evaluate(net, whole.test).accuracy
     rows: list[Row] = []
     for version, data in zip(VERSIONS, (seen, unseen)):

@@ -105,7 +105,7 @@ def trial(config: Config) -> list[Row]:
 
 
 def _densities(net: nn.Module, data: Dataset) -> dict[tuple[str, float], float]:
-    report = gates.measure(net, None, data.probe.x, thetas=THETAS, mode="train")
+    report = gates.measure(net, data.probe.x, thetas=THETAS, mode="train")
     return {(name, t): site.density(t) for name, site in report.sites.items() for t in THETAS}
 
 

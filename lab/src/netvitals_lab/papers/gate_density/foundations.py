@@ -119,7 +119,7 @@ def _init(config: Mapping[str, Any]) -> list[Row]:
             if config["network"] == "vgg11":
                 options["side"] = config["side"]
             net = models.build(config["network"], seed=seed, act=config["act"], **options)
-        local = gates.measure(net, None, (x, y), mode="train")
+        local = gates.measure(net, (x, y), mode="train")
         ratio = gates.measure(net, F.cross_entropy, (x, y), backend="ratio", mode="train")
         for theta in local.thetas:
             sites = list(local.sites.values())
@@ -154,7 +154,7 @@ def _zero_head(config: Mapping[str, Any]) -> list[Row]:
                 "seed": seed,
                 "vanished": math.isnan(density),
                 "valid": ratio.valid,
-                "local": gates.measure(net, None, batch, mode="train").density(0.01),
+                "local": gates.measure(net, batch, mode="train").density(0.01),
                 "ratio": None if math.isnan(density) else density,
             }
         )
@@ -171,7 +171,7 @@ def _norm_moments(config: Mapping[str, Any]) -> list[Row]:
             m.weight.copy_(0.2 + 1.3 * torch.rand(m.weight.shape, generator=g))
             m.bias.copy_(0.3 * torch.randn(m.bias.shape, generator=g))
     norms = {name: m for name, m in net.named_modules() if isinstance(m, nn.BatchNorm2d)}
-    report = gates.measure(net, None, torch.randn(64, 3, 16, 16, generator=g), mode="train")
+    report = gates.measure(net, torch.randn(64, 3, 16, 16, generator=g), mode="train")
     rows: list[Row] = []
     for name, site in report.sites.items():
         owner = name.replace("acts", "norms") if "acts" in name else "stem.1"

@@ -11,17 +11,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from netvitals import gates
 from netvitals_lab import Config, Resources, Row, Study, models
 from netvitals_lab import data as datasets
 from netvitals_lab.data import Dataset
-from netvitals_lab.models.resnet import ResidualBlock
 from netvitals_lab.training import Recipe, evaluate, match_decay, train
 
-SCORES = ("gate", "magnitude", "random")
 FOUR = ("relu", "gelu", "silu", "mish")
 S = 2.44  # integrated decay of the paper's schedule
 
@@ -51,58 +48,6 @@ def trained(config: Mapping[str, Any], data: Dataset) -> nn.Module:
     return net
 
 
-def channel_scores(net: nn.Module, probe: Tensor, score: str, theta: float = 0.01, seed: int = 0) -> dict[str, Tensor]:
-    """A score per channel behind the first convolution of every block; the lowest are pruned first.
-
-    ``gate``: share of open gates on ``probe``. ``magnitude``: Euclidean norm of the filter. ``random``: uniform.
-    """
-    blocks = {name: m for name, m in net.named_modules() if isinstance(m, ResidualBlock)}
-    if not blocks:
-        raise ValueError(f"{type(net).__name__} has no residual block whose first convolution could be pruned")
-    if score == "gate":
-        report = gates.measure(net, None, probe, thetas=(theta,), mode="train")
-        return {n: torch.as_tensor(report.sites[f"{n}.acts.0"].channel_densities[theta]) for n in blocks}
-    filters = {n: net.get_parameter(f"{n}.convs.0.weight").detach() for n in blocks}
-    if score == "magnitude":
-        return {n: w.flatten(1).norm(dim=1).double() for n, w in filters.items()}
-    if score == "random":
-        g = torch.Generator().manual_seed(seed)
-        return {n: torch.rand(len(w), generator=g, dtype=torch.float64) for n, w in filters.items()}
-    raise ValueError(f"there is no score {score!r}; there are {', '.join(SCORES)}")
-
-
-class pruned:
-    """The network with the share ``ratio`` of lowest-scored channels silenced; as it was on leaving.
-
-    Ties are broken at random by ``seed``: gate densities of exactly 1 are common, and their order must not matter.
-    """
-
-    def __init__(self, net: nn.Module, scores: Mapping[str, Tensor], ratio: float, seed: int = 0) -> None:
-        if not 0 <= ratio < 1:
-            raise ValueError(f"the share of pruned channels lies in [0, 1), got {ratio}")
-        sizes = [len(s) for s in scores.values()]
-        flat = torch.cat([s.double() for s in scores.values()])
-        shuffled = torch.randperm(len(flat), generator=torch.Generator().manual_seed(seed))
-        order = shuffled[torch.argsort(flat[shuffled], stable=True)]
-        keep = torch.ones(len(flat))
-        keep[order[: round(ratio * len(flat))]] = 0
-        self.net, self.masks = net, dict(zip(scores, keep.split(sizes)))
-        self.hooks: list[Any] = []
-
-    def __enter__(self) -> nn.Module:
-        for name, mask in self.masks.items():
-            act = self.net.get_submodule(f"{name}.acts.0")
-            self.hooks.append(
-                act.register_forward_hook(lambda _, given, out, mask=mask: out * mask.to(out)[None, :, None, None])
-            )
-        return self.net
-
-    def __exit__(self, *_: object) -> None:
-        for hook in self.hooks:
-            hook.remove()
-        self.hooks.clear()
-
-
 def trials(p: Pruning) -> list[Config]:
     return [
         {
@@ -124,17 +69,20 @@ def trial(config: Config) -> list[Row]:
     net = trained(config, data)
     whole = evaluate(net, data.test).accuracy
     rows: list[Row] = []
-    for score in SCORES:
-        values = channel_scores(net, data.probe.x, score, seed=config["seed"])
+    for score in gates.SCORES:
+        # the first convolution of every residual block: what follows an addition has no layer of its own
+        scores = gates.channel_scores(
+            net, data.probe.x, score=score, only="*.acts.0", mode="train", seed=config["seed"]
+        )
         for ratio in config["ratios"]:
-            with pruned(net, values, ratio, config["seed"]):
+            with scores.silenced(net, ratio, config["seed"]):
                 rows.append(
                     {
                         "score": score,
                         "ratio": ratio,
                         "accuracy": evaluate(net, data.test).accuracy,
                         "whole": whole,
-                        "channels": sum(map(len, values.values())),
+                        "channels": sum(map(len, scores.sites.values())),
                     }
                 )
     return rows
@@ -154,6 +102,7 @@ DEPENDS = (
     "netvitals_lab.training.recipe",
     "netvitals_lab.training.optimizer",
     "netvitals_lab.training.loop",
+    "netvitals.gates.channels",
     "netvitals.gates.measurement",
 )
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from netvitals.gates import SCORES
 from netvitals_lab import Claim, Expected, Plot, Row, Series, Verdict, decide, not_run, stats
 from netvitals_lab.engine.claim import PAIRS
 from netvitals_lab.engine.judges import compared, difference
 from netvitals_lab.engine.verdict import Fact
 from netvitals_lab.papers.gate_density.fine_tuning import correlations
-from netvitals_lab.papers.gate_density.pruning import SCORES
 
 SMOOTH = ("gelu", "silu", "mish")
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from netvitals import drift
 from netvitals_lab import Plot, Row, Series, stats
 
 DROP = 0.01  # relative loss of the metric that counts as an onset
-FALL = 0.05  # lost from the breakpoint to the sparsest point, for a fall
 MEMBERS = ("gelu", "relu")  # configurations that belong to every mechanism
 MECHANISMS = ("quantile norm", "top-k")
 
@@ -88,9 +88,7 @@ class Cliff:
         """Whether there is a cliff: steeper and downward behind the breakpoint, and 5 % lost between it and the end."""
         if self.fit is None:
             return False
-        end = max(p.sparsity for p in self.points)
-        drop = -self.fit.right * (end - self.fit.breakpoint)
-        return self.fit.right < min(self.fit.left, 0.0) and self.fit.rss < self.fit.rss_line and drop >= FALL
+        return drift.falls(self.fit, max(p.sparsity for p in self.points))
 
     def __str__(self) -> str:
         facts = [f"{len(self.points)} runs, {sum(not p.learned for p in self.points)} at chance"]

@@ -16,9 +16,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from netvitals.capture import observe
-from netvitals.drift.signs import Reduction
-from netvitals.vitals.drift import SPLIT_METRICS
-from netvitals_lab.papers.weight_drift.sign_analysis import SignObservation
+from netvitals.drift import SPLIT_METRICS, Reduction, SignObservation
 
 SMOOTHING = 5  # measurements that a smoothed sign rests on
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from netvitals import drift
 from netvitals_lab import Config, Resources, Row, Study, stats
 from netvitals_lab import data as datasets
 from netvitals_lab.data import Dataset
@@ -22,7 +23,6 @@ from netvitals_lab.papers.weight_drift._networks import (
     weights_of,
 )
 from netvitals_lab.papers.weight_drift.persistence import PersistenceTracker
-from netvitals_lab.papers.weight_drift.sign_analysis import analyse_signs
 from netvitals_lab.theory import drift_signs as drift_theory
 from netvitals_lab.training import Moment, Recipe, loss_named, steps_of, train
 
@@ -83,13 +83,14 @@ def trial(config: Config) -> list[Row]:
 
 def _at_init(config: Config, digits: Dataset) -> list[Row]:
     sizes = {"width": config["width"], "depth": config["depth"]}
-    seen = analyse_signs(
+    seen = drift.signs(
         lambda: perceptron(config["act"], seed=int(torch.initial_seed()), **sizes),
         loss_named(config["loss"]),
         (digits.train.x[:PROBE], digits.train.y[:PROBE]),
         inits=config["inits"],
+        mode="train",
     )
-    rows: list[Row] = [{"quantity": "signs", **r} for r in seen.table()]
+    rows: list[Row] = [{"quantity": "signs", **r} for r in seen.rows()]
     rows.append({"quantity": "push", "mean": seen.push.value, "stderr": seen.push.stderr, "inits": seen.inits})
     rows.append({"quantity": "gain", "expected": drift_theory.he_gain(config["width"], 10)})
     return rows

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
+from pathlib import Path
 
 WIDTH, HEIGHT = 560, 300
 LEFT, RIGHT, TOP, BOTTOM = 62, 14, 12, 42
@@ -136,6 +138,37 @@ class Plot:
         keys = "".join(f'<span class="s{i}"><i></i>{escape(name)}</span>' for i, name in self.legend)
         return f'{self.svg()}<div class="keys">{keys}</div>'
 
+    def standalone(self) -> str:
+        """The picture as a file of its own: with its style, and its legend below."""
+        inks = {"ink": "#1d2733", "soft": "#55606e", "faint": "#7b8694", "line": "#cfd6de", "rule": "#e4e8ed"}
+        own = (
+            "svg{"
+            + "".join(f"--{name}:{ink};" for name, ink in inks.items())
+            + "background:#fff;font-family:sans-serif}"
+        )
+        low, entries = HEIGHT + 12, list(enumerate(self.legend))
+        legend = "".join(
+            f'<g class="s{tone}"><text x="62" y="{low + 14 * k}" style="fill:var(--hue)">{escape(name)}</text></g>'
+            for k, (tone, name) in entries
+        )
+        drawn = self.svg().replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
+        head, _, rest = drawn.partition(">")
+        head = head.replace(f'viewBox="0 0 {WIDTH} {HEIGHT}"', f'viewBox="0 0 {WIDTH} {low + 14 * len(entries)}"')
+        return f"{head}><style>{own}{style()}</style>{rest.removesuffix('</svg>')}{legend}</svg>"
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the picture with its legend to an SVG file.
+
+        Args:
+            path: of the file.
+
+        Returns:
+            The path written.
+        """
+        where = Path(path)
+        where.write_text(self.standalone(), encoding="utf-8")
+        return where
+
     def _repr_html_(self) -> str:
         """In a notebook: with a style of its own."""
         own = ":root{--faint:#8b95a3;--soft:#5b6676;--rule:#eeece6}"
@@ -169,7 +202,7 @@ class Plot:
 
 def style() -> str:
     """The style sheet of the pictures."""
-    return (files("netvitals.report") / "templates" / "plot.css").read_text(encoding="utf-8")
+    return (files("netvitals") / "_plot.css").read_text(encoding="utf-8")
 
 
 def _tone(s: Series, place: int) -> int:
