@@ -27,7 +27,9 @@ SPECS = {
 
 @pytest.mark.parametrize("base", [optim.RMSBase, optim.SGDBase, optim.SignBase, optim.AdamBase])
 @pytest.mark.parametrize("spec", SPECS)
-@pytest.mark.parametrize(("kind", "vertical"), [(optim.Balanced, "frozen"), (optim.Balanced, "base"), (optim.DDC, "base")])
+@pytest.mark.parametrize(
+    ("kind", "vertical"), [(optim.Balanced, "frozen"), (optim.Balanced, "base"), (optim.DDC, "base")]
+)
 def test_any_base_becomes_equivariant(spec, base, kind, vertical):
     found = equivariance(
         SPECS[spec](),
