@@ -1,4 +1,4 @@
-"""The study of BalancedAdam (named ddcadam on record): does an Adam that respects symmetries train better, worse, or the same?"""
+"""The study of BalancedAdam, named ddcadam on record: does an Adam that respects symmetries train better?"""
 
 from __future__ import annotations
 
