@@ -4,8 +4,8 @@ With $A = E[x x^\top]$ of a layer's input, the Schur complement of entry i is $1
 $1/(A_{ii}\,(A^{-1})_{ii})$: 1 for a unit that says something of its own, 0 for one that repeats the others. At a random
 start it is near $1 - c_h$ (dead-directions Lemma 18); training makes units redundant and the ratio collapses. The
 reference here is the same network drawn anew, on the same batch. Behind a LayerNorm without shift the units obey one
-exact relation, $\gamma^{-1} \cdot x = 0$, whatever was learned (§15's algebraic baseline): it is taken out, and a unit is
-compared within the rest, $|Pe_i|^4 / (A_{ii}\,A^+_{ii})$ with P the projection off the kernel.
+exact relation, $\gamma^{-1} \cdot x = 0$, whatever was learned (§15's algebraic baseline): it is taken out, and a unit
+is compared within the rest, $|Pe_i|^4 / (A_{ii}\,A^+_{ii})$ with P the projection off the kernel.
 """
 
 from __future__ import annotations
