@@ -34,7 +34,8 @@ def agrees(net, x, exact, chains=None):
     assert "m = not known" in str(triple) and "with the sampled λ" in str(found)
 
 
-def test_a_three_layer_linear_network_at_its_singular_point():
+def test_a_three_layer_linear_network_at_its_singular_point(monkeypatch):
+    monkeypatch.setattr("netvitals.singular.checkpoint.readout.ALONE", 250)  # the slow test below has all draws
     agrees(*linear((2, 1, 1, 2), 0), rlct_deep_linear((2, 1, 1, 2), 0), chains=2)
 
 
@@ -73,7 +74,7 @@ def dead_unit(turn=None):
 def test_the_noise_regime_is_read_off_the_targets():
     net, x = dead_unit()
     y = net(x).detach()
-    assert conditions(net, x, y + torch.randn_like(y))["noise regime"].startswith("holds: the residual is 0.")
+    assert conditions(net, x, y + torch.randn_like(y))["noise regime"].startswith("holds: the residual is")
     assert conditions(net, x, y)["noise regime"].startswith("fails: noise-free")
     assert (
         readout(net, "mse", x, units=1, chains=0).conditions["noise regime"].startswith("not checked: the batch has no")
