@@ -228,15 +228,15 @@ def step_time(spec: str, steps: int, rounds: int) -> None:
     found = race(
         {
             "torch Adam(foreach=True)": stepper(lambda m: torch.optim.Adam(m.parameters(), lr=1e-4, foreach=True)),
-            "DDCAdam, gauges found": stepper(
-                lambda m: optim.DDCAdam(m.parameters(), optim.find_gauges(m, "ce", tokens).gauges, lr=1e-4)
+            "BalancedAdam, gauges found": stepper(
+                lambda m: optim.BalancedAdam(m.parameters(), optim.find_gauges(m, "ce", tokens).gauges, lr=1e-4)
             ),
-            "DDCAdam, a radial rate": stepper(
-                lambda m: optim.DDCAdam(
+            "BalancedAdam, a radial rate": stepper(
+                lambda m: optim.BalancedAdam(
                     m.parameters(), optim.find_gauges(m, "ce", tokens).gauges, lr=1e-4, lr_radial=3e-4
                 )
             ),
-            "DDCAdam, no gauges": stepper(lambda m: optim.DDCAdam(m.parameters(), lr=1e-4)),
+            "BalancedAdam, no gauges": stepper(lambda m: optim.BalancedAdam(m.parameters(), lr=1e-4)),
         },
         rounds,
     )

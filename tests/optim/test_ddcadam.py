@@ -1,4 +1,4 @@
-"""DDCAdam: equivariance under five gauges in three vertical modes, drift, and the manners of a torch optimiser."""
+"""DDCAdam and BalancedAdam: five gauges in three vertical modes, drift, and the manners of a torch optimiser."""
 
 import copy
 
@@ -31,18 +31,22 @@ SPECS = {
 }
 
 
-def build(vertical, **options):
-    return lambda gauges: optim.DDCAdam(
+KINDS = pytest.mark.parametrize("kind", [optim.DDCAdam, optim.BalancedAdam])
+
+
+def build(kind, vertical, **options):
+    return lambda gauges: kind(
         [p for g in gauges for p in g.params], gauges, lr=1e-3, vertical=vertical, lr_vertical=1e-4, **options
     )
 
 
+@KINDS
 @pytest.mark.parametrize("vertical", VERTICAL)
 @pytest.mark.parametrize("spec", SPECS)
-def test_equivariance_after_200_steps(spec, vertical):
-    exact = equivariance(SPECS[spec](torch.float64), build(vertical))
+def test_equivariance_after_200_steps(spec, vertical, kind):
+    exact = equivariance(SPECS[spec](torch.float64), build(kind, vertical))
     assert exact.residual <= 1e-14, str(exact)
-    single = equivariance(SPECS[spec](torch.float32), build(vertical))
+    single = equivariance(SPECS[spec](torch.float32), build(kind, vertical))
     assert single.residual <= 5e-6, str(single)
 
 
@@ -84,10 +88,11 @@ def test_logit_shift_does_not_drift():
     assert adam >= 0.1 and literal == pytest.approx(adam, rel=1e-2)  # the printed version is Adam (erratum E10)
 
 
-def test_gauge_norm_ratio_is_conserved_in_frozen_mode_up_to_second_order():
+@KINDS
+def test_gauge_norm_ratio_is_conserved_in_frozen_mode_up_to_second_order(kind):
     model = classifier()
     gauge = optim.relu_rescale(model[0].weight, model[2].weight, model[0].bias)
-    optimiser = optim.DDCAdam(model.parameters(), [gauge], lr=1e-4)
+    optimiser = kind(model.parameters(), [gauge], lr=1e-4)
     before = gauge.norms()
     x, y = torch.randn(64, 12), torch.randint(0, 10, (64,))
     for _ in range(100):
@@ -107,7 +112,7 @@ def test_live_gradients_from_a_rescaled_start_reach_the_same_function():
         model = classifier().double()
         gauge = optim.relu_rescale(model[0].weight, model[2].weight, model[0].bias)
         gauge.act(torch.tensor([scale]).double())
-        optimiser = optim.DDCAdam(model.parameters(), [gauge], lr=2e-3)
+        optimiser = optim.BalancedAdam(model.parameters(), [gauge], lr=2e-3)
         for _ in range(100):
             optimiser.zero_grad()
             nn.functional.cross_entropy(model(x), y).backward()
@@ -117,9 +122,10 @@ def test_live_gradients_from_a_rescaled_start_reach_the_same_function():
     assert float((outputs[0] - outputs[1]).abs().max()) < 1e-5
 
 
-def test_without_gauges_it_is_adamw():
+@KINDS
+def test_without_gauges_it_is_adamw(kind):
     a, b = classifier(), classifier()
-    ours = optim.DDCAdam(a.parameters(), lr=1e-3, weight_decay=0.1)
+    ours = kind(a.parameters(), lr=1e-3, weight_decay=0.1)
     torchs = torch.optim.AdamW(b.parameters(), lr=1e-3, weight_decay=0.1)
     x, y = torch.randn(32, 12), torch.randint(0, 10, (32,))
     for _ in range(20):
@@ -131,8 +137,8 @@ def test_without_gauges_it_is_adamw():
         assert torch.allclose(p, q, atol=1e-6)
 
 
-def gauged(model):
-    return optim.DDCAdam(
+def gauged(model, kind=optim.DDCAdam):
+    return kind(
         model.parameters(),
         [optim.relu_rescale(model[0].weight, model[2].weight, model[0].bias), optim.ce_shift_bias(model[2].bias)],
         lr=1e-3,
@@ -150,12 +156,13 @@ def train(model, optimiser, steps, schedule=None):
             schedule.step()
 
 
-def test_state_round_trip_continues_bit_for_bit():
+@KINDS
+def test_state_round_trip_continues_bit_for_bit(kind):
     model = classifier()
-    optimiser = gauged(model)
+    optimiser = gauged(model, kind)
     train(model, optimiser, 5)
     other = copy.deepcopy(model)
-    resumed = gauged(other)
+    resumed = gauged(other, kind)
     resumed.load_state_dict(copy.deepcopy(optimiser.state_dict()))
     train(model, optimiser, 5)
     train(other, resumed, 5)

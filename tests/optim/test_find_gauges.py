@@ -96,7 +96,7 @@ def test_found_gauges_train():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(12, 16), nn.ReLU(), nn.Linear(16, 10))
     found = optim.find_gauges(model)
-    optimiser = optim.DDCAdam(model.parameters(), found.gauges, lr=5e-3)
+    optimiser = optim.BalancedAdam(model.parameters(), found.gauges, lr=5e-3)
     x, y = torch.randn(128, 12), torch.randint(0, 10, (128,))
     losses = []
     for _ in range(200):
@@ -151,7 +151,7 @@ def test_frozen_tied_and_computed_weights_are_left_with_a_reason():
     model[0].weight.requires_grad_(False)
     found = optim.find_gauges(model)
     assert "frozen" in found.skipped["rescale 0 → 2"] and not model[0].weight.requires_grad
-    optim.DDCAdam([p for p in model.parameters() if p.requires_grad], found.gauges)
+    optim.BalancedAdam([p for p in model.parameters() if p.requires_grad], found.gauges)
     normed = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(6, 8)), nn.ReLU(), nn.Linear(8, 3))
     assert "computed" in optim.find_gauges(normed).skipped["0"]
     layer = nn.Linear(6, 6)

@@ -25,13 +25,15 @@ SPECS = {
 }
 
 
-@pytest.mark.parametrize("base", [optim.RMSBase, optim.SignBase, optim.AdamBase])
+@pytest.mark.parametrize("base", [optim.RMSBase, optim.SGDBase, optim.SignBase, optim.AdamBase])
 @pytest.mark.parametrize("spec", SPECS)
-@pytest.mark.parametrize("vertical", ["frozen", "base"])
-def test_any_base_becomes_equivariant(spec, base, vertical):
+@pytest.mark.parametrize(
+    ("kind", "vertical"), [(optim.Balanced, "frozen"), (optim.Balanced, "base"), (optim.DDC, "base")]
+)
+def test_any_base_becomes_equivariant(spec, base, kind, vertical):
     found = equivariance(
         SPECS[spec](),
-        lambda gauges: optim.DDC(
+        lambda gauges: kind(
             [p for g in gauges for p in g.params], gauges, base(), lr=1e-3, vertical=vertical, lr_vertical=1e-4
         ),
         steps=100,
@@ -42,7 +44,9 @@ def test_any_base_becomes_equivariant(spec, base, vertical):
 @pytest.mark.parametrize("base", [optim.RMSBase, optim.SignBase])
 def test_without_the_decomposition_the_same_base_is_not(base):
     found = equivariance(
-        SPECS["relu"](), lambda gauges: optim.DDC([p for g in gauges for p in g.params], [], base(), lr=1e-2), steps=100
+        SPECS["relu"](),
+        lambda gauges: optim.Balanced([p for g in gauges for p in g.params], [], base(), lr=1e-2),
+        steps=100,
     )
     assert found.residual > 0.05, str(found)
 
@@ -53,12 +57,12 @@ def test_a_base_of_ones_own():
             return -value
 
     w = nn.Parameter(torch.tensor([3.0]))
-    opt = optim.DDC([w], [], Plain(), lr=0.5)
+    opt = optim.Balanced([w], [], Plain(), lr=0.5)
     w.grad = torch.tensor([2.0])
     opt.step()
     assert w.item() == 2.0
     with pytest.raises(TypeError, match="descent"):
-        optim.DDC([w], [], object())
+        optim.Balanced([w], [], object())
 
 
 def net():
@@ -68,7 +72,7 @@ def net():
 
 def test_state_of_a_wrapped_base_round_trips():
     def make(model):
-        return optim.DDC(
+        return optim.Balanced(
             model.parameters(),
             [optim.relu_rescale(model[0].weight, model[2].weight, model[0].bias)],
             optim.RMSBase(),
@@ -96,7 +100,7 @@ def test_state_of_a_wrapped_base_round_trips():
 
 def test_a_copied_optimiser_steps_its_own_parameters():
     model = net()
-    opt = optim.DDCAdam(model.parameters(), [optim.relu_rescale(model[0].weight, model[2].weight)], lr=1e-2)
+    opt = optim.BalancedAdam(model.parameters(), [optim.relu_rescale(model[0].weight, model[2].weight)], lr=1e-2)
     twin, other = copy.deepcopy((model, opt))
     for p in twin.parameters():
         p.grad = torch.ones_like(p)
@@ -113,9 +117,9 @@ def test_strided_parameters_and_gradients():
     for strided in (False, True):
         lay = (lambda t: t.T.contiguous().T) if strided else torch.clone
         a, b = nn.Parameter(lay(w1)), nn.Parameter(lay(w2))
-        opt = optim.DDCAdam([a, b], [optim.relu_rescale(a, b)], lr=1e-2)
+        opt = optim.BalancedAdam([a, b], [optim.relu_rescale(a, b)], lr=1e-2)
         free = nn.Parameter(lay(w1))
-        plain = optim.DDCAdam([free], lr=1e-2)
+        plain = optim.BalancedAdam([free], lr=1e-2)
         for _ in range(3):
             a.grad, b.grad, free.grad = lay(g1), lay(g2), lay(g1)
             opt.step()
@@ -148,7 +152,7 @@ def test_z_loss_fixes_the_shift():
     [
         (lambda m, g: torch.optim.Adam(m.parameters(), lr=1e-2), 0.05, 10.0),
         (lambda m, g: torch.optim.SGD(m.parameters(), lr=1e-3), 0.0, 1e-4),
-        (lambda m, g: optim.DDCAdam(m.parameters(), g.gauges, lr=1e-3), 0.0, 1e-6),
+        (lambda m, g: optim.BalancedAdam(m.parameters(), g.gauges, lr=1e-3), 0.0, 1e-6),
     ],
 )
 def test_logit_drift_is_read_while_watching(make, low, high):

@@ -1,4 +1,4 @@
-"""DDCAdam where gauges share parameters and reach over groups, and what each of its rates does."""
+"""BalancedAdam where gauges share parameters and reach over groups, and what each of its rates does."""
 
 import copy
 import math
@@ -48,7 +48,7 @@ def test_a_rescaled_network_stays_the_rescaled_network(options):
         model = net()
         gauges = rescaled(model, 0.7 if moved else 0.0).gauges
         assert len(gauges) == 5
-        outputs.append(train(model, optim.DDCAdam(model.parameters(), gauges, lr=3e-3, **options), 40))
+        outputs.append(train(model, optim.BalancedAdam(model.parameters(), gauges, lr=3e-3, **options), 40))
     assert float((outputs[0] - outputs[1]).abs().max()) < 1e-5, options  # Adam's eps knows the scale
     adams = []
     for moved in (False, True):
@@ -65,7 +65,7 @@ def test_on_a_balanced_network_a_step_is_adams():
         norms = gauge.norms()
         gauge.act((norms[1] / norms[0]).log() / math.sqrt(2))
     twin = copy.deepcopy(model)
-    train(model, optim.DDCAdam(model.parameters(), [gauge], lr=1e-3), 1)
+    train(model, optim.BalancedAdam(model.parameters(), [gauge], lr=1e-3), 1)
     train(twin, torch.optim.Adam(twin.parameters(), lr=1e-3), 1)
     for p, q in zip(model.parameters(), twin.parameters()):
         assert float((p - q).abs().max()) < 1e-6
@@ -82,13 +82,16 @@ def place(gauges):
 
 def test_frozen_means_that_the_place_on_the_orbit_does_not_move():
     ways = {}
-    for name, make in (("ddcadam", optim.DDCAdam), ("adam", lambda params, _, lr: torch.optim.Adam(params, lr=lr))):
+    for name, make in (
+        ("balanced", optim.BalancedAdam),
+        ("adam", lambda params, _, lr: torch.optim.Adam(params, lr=lr)),
+    ):
         model = net()
         gauges = rescaled(model).gauges
         before = place(gauges)
         train(model, make(model.parameters(), gauges, lr=3e-3), 60)
         ways[name] = float((place(gauges) - before).abs().max())
-    assert ways["ddcadam"] < 0.05 < 0.3 < ways["adam"], ways  # what is left are the steps since the last putting back
+    assert ways["balanced"] < 0.05 < 0.3 < ways["adam"], ways  # what is left are the steps since the last putting back
 
 
 def test_putting_back_leaves_the_function_as_it_is():
@@ -111,18 +114,18 @@ def test_a_split_into_decayed_and_other_parameters():
         {"params": [p for p in model.parameters() if p.ndim > 1], "weight_decay": 0.1},
         {"params": [p for p in model.parameters() if p.ndim < 2], "weight_decay": 0.0, "lr": 1e-3},
     ]
-    optimiser = optim.DDCAdam(groups, gauges, lr=3e-3)
+    optimiser = optim.BalancedAdam(groups, gauges, lr=3e-3)
     before = F.cross_entropy(model(DATA[0]), DATA[1]).item()
     train(model, optimiser, 30)
     assert F.cross_entropy(model(DATA[0]), DATA[1]).item() < before
-    again = optim.DDCAdam(groups, gauges, lr=3e-3)
+    again = optim.BalancedAdam(groups, gauges, lr=3e-3)
     again.load_state_dict(copy.deepcopy(optimiser.state_dict()))
     assert [g["lr"] for g in again.param_groups] == [3e-3, 1e-3]
 
 
 def test_a_gain_alone_in_its_block_can_change_sign():
     gain, reader = Parameter(torch.tensor([0.02, 1.0]).double()), Parameter(torch.randn(3, 2).double())
-    optimiser = optim.DDCAdam([gain, reader], [optim.ln_scale(gain, None, [reader])], lr=1e-2)
+    optimiser = optim.BalancedAdam([gain, reader], [optim.ln_scale(gain, None, [reader])], lr=1e-2)
     for _ in range(30):
         gain.grad, reader.grad = torch.tensor([1.0, 0.0]).double(), torch.zeros(3, 2).double()
         optimiser.step()
@@ -132,13 +135,13 @@ def test_a_gain_alone_in_its_block_can_change_sign():
 def test_maximize_and_amsgrad_are_adams():
     for options in ({"maximize": True}, {"amsgrad": True}, {"foreach": True}):
         a, b = net(), net()
-        train(a, optim.DDCAdam(a.parameters(), lr=1e-3, **options), 10)
+        train(a, optim.BalancedAdam(a.parameters(), lr=1e-3, **options), 10)
         train(b, torch.optim.Adam(b.parameters(), lr=1e-3, **options), 10)
         assert all(torch.allclose(p, q, atol=1e-9) for p, q in zip(a.parameters(), b.parameters())), options
     up = net()
     gauges = rescaled(up, 0.0).gauges
     before = F.cross_entropy(up(DATA[0]), DATA[1]).item()
-    train(up, optim.DDCAdam(up.parameters(), gauges, lr=1e-3, maximize=True), 10)
+    train(up, optim.BalancedAdam(up.parameters(), gauges, lr=1e-3, maximize=True), 10)
     assert F.cross_entropy(up(DATA[0]), DATA[1]).item() > before
 
 
@@ -149,7 +152,7 @@ def pair(**options):
     gauge = optim.relu_rescale(w, v)
     with torch.no_grad():
         gauge.act((gauge.norms()[1] / gauge.norms()[0]).log() / math.sqrt(2))
-    optimiser = optim.DDCAdam([w, v], [gauge], **options)
+    optimiser = optim.BalancedAdam([w, v], [gauge], **options)
     before = gauge.norms().log()
     w.grad, v.grad = -w.detach().clone() * 3, v.detach().clone() * 2  # along the orbit, and a little radial
     optimiser.step()
@@ -172,7 +175,7 @@ def test_the_vertical_rate_is_its_own_and_bounded():
 
 def test_rates_follow_a_schedule():
     w = Parameter(torch.ones(2, 2))
-    optimiser = optim.DDCAdam([w], lr=1e-2, lr_radial=3e-2)
+    optimiser = optim.BalancedAdam([w], lr=1e-2, lr_radial=3e-2)
     torch.optim.lr_scheduler.StepLR(optimiser, 1, 0.1)
     assert optimiser.param_groups[0]["lr_radial_share"] == pytest.approx(3)
 
@@ -185,7 +188,7 @@ def test_a_bias_inside_a_chain_steps_like_adam_on_the_balanced_chain():
         ws = [Parameter(size * torch.randn(3, 3).double()) for _ in range(3)]
         bias = Parameter(torch.zeros(3).double())
         gauge = optim.chained_rescale(ws, [None, bias, None])
-        optimiser = optim.DDCAdam([*ws, bias], [gauge], lr=1e-3)
+        optimiser = optim.BalancedAdam([*ws, bias], [gauge], lr=1e-3)
         for p in (*ws, bias):
             p.grad = torch.ones_like(p)
         logs = gauge.norms().log()

@@ -75,7 +75,7 @@ WITH_LOSS = {
     "learning_coefficient": lambda *a: singular.learning_coefficient(*a, chains=1, draws=3),
     "coefficient_history": history,
     "coefficient_by_part": lambda *a: singular.coefficient_by_part(*a, parts={"head": "head.*"}, chains=1, draws=3),
-    "rate_deviation": lambda *a: singular.rate_deviation(*a, ts=(1e-3, 2e-3, 4e-3)),
+    "rates": lambda *a: singular.rates(*a, ts=(1e-3, 2e-3, 4e-3)),
     "spectra_history": spectra,
     "pruning_plan": lambda *a: singular.pruning_plan(*a, only="*head"),
     "safe_directions": lambda *a: singular.safe_directions(*a, only="head.*"),

@@ -168,7 +168,7 @@ def gauge_drift(context: Context) -> Iterator[Finding]:
         why="These directions do not change the loss, so no gradient points along them; Adam's normalisation moves the "
         "weights there all the same.",
         advice="It costs nothing by itself, but logits can leave the range of low precision and rescaled layers get "
-        "unequal learning rates. netvitals.optim.DDCAdam does not drift; a z-loss pins the logits.",
+        "unequal learning rates. netvitals.optim.BalancedAdam does not drift; a z-loss pins the logits.",
     )
 
 

@@ -1,6 +1,6 @@
 """Optimisers that respect a network's symmetries, Muon, and optimisers for ablation.
 
-If unsure, use :class:`DDCAdam` with the gauges that :func:`find_gauges` proves for the model.
+If unsure, use :class:`BalancedAdam` with the gauges that :func:`find_gauges` proves for the model.
 """
 
 # the symmetries of a model's loss
@@ -8,10 +8,12 @@ If unsure, use :class:`DDCAdam` with the gauges that :func:`find_gauges` proves 
 from netvitals.optim.ablations import EpsFloor as EpsFloor
 from netvitals.optim.ablations import HomogeneityDial as HomogeneityDial
 from netvitals.optim.ablations import MomentumSign as MomentumSign
-from netvitals.optim.ddc import DDC as DDC  # the same with a base of one's own
 
-# optimisers that respect them
-from netvitals.optim.ddcadam import DDCAdam
+# optimisers that respect them: Algorithm 2 of the paper, and one for gauges that overlap
+from netvitals.optim.balanced import Balanced as Balanced  # the same with a base of one's own
+from netvitals.optim.balanced import BalancedAdam
+from netvitals.optim.ddc import DDC as DDC  # the same with a base of one's own
+from netvitals.optim.ddc import DDCAdam
 from netvitals.optim.finder import Gauges, find_gauges, orbit_change
 from netvitals.optim.gauges import (
     Gauge,
@@ -33,6 +35,7 @@ from netvitals.optim.muon import Muon, MuonAdamW, muon_split
 from netvitals.optim.muon import fused_parts as fused_parts
 from netvitals.optim.precondition import AdamBase as AdamBase
 from netvitals.optim.precondition import RMSBase as RMSBase
+from netvitals.optim.precondition import SGDBase as SGDBase
 from netvitals.optim.precondition import SignBase as SignBase
 from netvitals.optim.schedules import FutureRates as FutureRates
 from netvitals.optim.schedules import RatePlan as RatePlan
@@ -41,6 +44,7 @@ from netvitals.optim.schedules import learning_rates as learning_rates
 from netvitals.optim.zloss import z_loss  # or fix the logit shift by a term of the loss
 
 __all__ = [
+    "BalancedAdam",
     "DDCAdam",
     "Gauge",
     "Gauges",

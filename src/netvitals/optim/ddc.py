@@ -1,330 +1,170 @@
-r"""DDC: a preconditioned optimiser made to respect gauges (dead-directions §4.9, extended to gauges that overlap).
+r"""DDC and DDCAdam: Algorithm 2 of dead-directions as printed, around Adam or another base.
 
-Every parameter is $W = e^{\psi}\tilde W$ with $\tilde W$ on the balanced network of its orbit (``optim.balance``). The
-gradient in balanced coordinates, $e^{\psi} g$, does not change along the orbit; a base preconditioner turns it into a
-direction u, and the weights move by $\eta\, e^{\psi} u$: a rescaled network stays the rescaled network, and where the
-network is balanced the step is the base's own. What moved along the orbit is undone every tenth step, which leaves the
-function as it is, or it has a rate of its own; and so may the part that lengthens a block, the radial one.
+Every block of a rescaling has a norm $\rho_i$ and a direction. In log norms the gauge is a shift, so
+$\hat g_i = \langle g_i, W_i\rangle$ splits into a radial part and gauge modes, and
+$\tau_i = \rho_i (g_i - \hat g_i W_i / \rho_i^2)$ is the tangential part. None of them changes along the orbit. The base
+preconditions each; the tangential step u is projected to be orthogonal to $W_i$ again, and
+$W_i \leftarrow e^{\Delta \log\rho_i} W_i + \eta \rho_i u_i$.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
 
-from netvitals.optim.balance import Balance
-from netvitals.optim.gauges import Gauge, Rescale, Shift
-from netvitals.optim.precondition import AdamBase, Preconditioner
-
-VERTICAL = ("frozen", "sgd", "base")
-_CLAMP = 0.5  # largest move of a log norm along the orbit in one step; an un-normalised 'sgd' step can diverge
-_EVERY = 10  # steps between corrections of the balance
+from netvitals.optim.equivariant import CLAMP, AdamFamily, Equivariant, grad_of
+from netvitals.optim.gauges import Rescale, Shift, shared_weights
 
 
-class DDC(Optimizer):
-    """A base preconditioner made equivariant.
+class DDC(Equivariant):
+    """Algorithm 2 around a base preconditioner.
+
+    With :class:`SGDBase` and ``vertical="sgd"`` it is gradient descent on the metric that weighs a block's step by its
+    squared norm, $|dW_i|^2/\\rho_i^2$, which is the same all along the orbit (Corollary 79).
 
     Args:
         params: parameters or groups, as for any torch optimiser; a gauge may reach over several groups.
-        gauges: specs from :mod:`netvitals.optim` (``relu_rescale``, ``ln_scale``, …, or
-            ``find_gauges(model, loss_fn, batch).gauges``); they may share parameters.
-        base: the preconditioner (``AdamBase()``, ``RMSBase()``, ``SignBase()``, or your own ``descent``).
-        lr: learning rate, that of the base optimiser on a balanced network.
+        gauges: specs from :mod:`netvitals.optim` that share no weight, such as
+            ``find_gauges(model, loss_fn, batch).disjoint()``. A channel whose block is zero stays zero.
+        base: the preconditioner (``AdamBase()``, ``RMSBase()``, ``SGDBase()``, ``SignBase()``, or your own
+            ``descent``).
+        lr: learning rate of the radial part (of a log norm) and of the tangential one, in units of the block's norm.
         betas: decay of the running means of gradients and of their squares, as in AdamW.
         eps: added to the root of the squares, as in AdamW.
         weight_decay: as in AdamW, decoupled.
         vertical: how to move along the orbit itself: "frozen", "sgd" or "base" (which normalises round-off when the
             loss is exactly invariant).
         lr_vertical: its learning rate; default ``lr``. A schedule of ``lr`` changes it in proportion.
-        lr_radial: learning rate of the part that lengthens or shortens a gauge's blocks; default ``lr``. A schedule of
-            ``lr`` changes it in proportion.
-        reproject: take the orbit's direction out of the preconditioned step. The paper omits it for shifts, which
-            leaves the base optimiser there (erratum E10); False gives that printed version.
+        lr_radial: learning rate of the radial part; default ``lr``. A schedule of ``lr`` changes it in proportion.
+        reproject: take the shift's direction out of the preconditioned step too. The paper does so for rescalings only,
+            which leaves the base optimiser for shifts (erratum E10); False gives that printed version.
         maximize: go uphill.
 
-    >>> from netvitals.optim import SignBase
-    >>> net = torch.nn.Linear(3, 1)
-    >>> opt = DDC(net.parameters(), gauges=[], base=SignBase(), lr=1e-2)
+    >>> from netvitals.optim import SGDBase, relu_rescale
+    >>> net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
+    >>> gauge = relu_rescale(net[0].weight, net[2].weight, net[0].bias)
+    >>> opt = DDC(net.parameters(), gauges=[gauge], base=SGDBase(), lr=1e-2)
     >>> loss = net(torch.ones(8, 3)).square().mean()
     >>> loss.backward(); opt.step()
     >>> bool(net(torch.ones(8, 3)).square().mean() < loss)
     True
     """
 
-    def __init__(
-        self,
-        params: Iterable[Any],
-        gauges: Sequence[Gauge],
-        base: Preconditioner,
-        lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        *,
-        vertical: str = "frozen",
-        lr_vertical: float | None = None,
-        lr_radial: float | None = None,
-        reproject: bool = True,
-        maximize: bool = False,
-        **more: Any,
-    ) -> None:
-        name = type(self).__name__
-        rates = (lr, weight_decay, *(r for r in (lr_vertical, lr_radial) if r is not None))
-        if not (all(r >= 0 for r in rates) and eps > 0 and len(betas) == 2 and all(0 <= b < 1 for b in betas)):
-            raise ValueError(
-                f"{name} needs lr, lr_vertical, lr_radial and weight_decay ≥ 0, eps > 0 and two betas in [0, 1), got "
-                f"lr={lr}, lr_vertical={lr_vertical}, lr_radial={lr_radial}, weight_decay={weight_decay}, eps={eps}, "
-                f"betas={betas}"
-            )
-        if vertical not in self.verticals:
-            raise ValueError(f"vertical is one of {', '.join(self.verticals)}, got {vertical!r}")
-        if isinstance(base, type) or not callable(getattr(base, "descent", None)):
-            raise TypeError(
-                f"a base preconditioner has a method descent(value, state, group), got "
-                f"{base.__name__ + ' itself, not one of it' if isinstance(base, type) else base!r}"
-            )
-        if wrong := [g for g in gauges if not isinstance(g, Shift | Rescale)]:
-            raise TypeError(
-                f"gauges come from find_gauges or the specs of netvitals.optim, got {type(wrong[0]).__name__}"
-            )
-        defaults = {
-            "lr": lr,
-            "betas": tuple(betas),
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "vertical": vertical,
-            "lr_vertical": lr_vertical,
-            "lr_radial": lr_radial,
-            "reproject": reproject,
-            "maximize": maximize,
-            **more,
-        }
-        super().__init__(params, defaults)
-        self.base = base
-        self.gauges = list(gauges)
-        self._assign()
-
-    @property
-    def verticals(self) -> tuple[str, ...]:
-        return VERTICAL
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        super().add_param_group(param_group)
-        group = self.param_groups[-1]
-        for name in ("lr_vertical", "lr_radial"):  # kept as a share of lr, so that it follows a schedule
-            rate = group[name]
-            group[f"{name}_share"] = 1.0 if rate is None or not group["lr"] else float(rate / group["lr"])
-        if "gauges" in self.__dict__:  # after construction: the new parameters take part from the next step
-            self._assign()
-
     def _assign(self) -> None:
-        """Looked up on every step, so made once: the group of each parameter, and gauges that hang together."""
-        self._group: dict[Tensor, dict[str, Any]] = {p: g for g in self.param_groups for p in g["params"]}
-        self._rooms: dict[tuple[Any, ...], Tensor] = {}
-        shifts: dict[Tensor, Shift] = {}
-        clusters: list[tuple[list[Gauge], set[Tensor]]] = []
-        for gauge in self.gauges:
-            gauge.check()
-            if any(p not in self._group for p in gauge.params):
-                raise ValueError(f"gauge {gauge.name!r} covers a parameter this optimiser was not given")
-            if isinstance(gauge, Shift):
-                shifts[gauge.param] = gauge
-            joined: tuple[list[Gauge], set[Tensor]] = ([], set(gauge.params))
-            for other in [c for c in clusters if c[1] & joined[1]]:
-                clusters.remove(other)
-                joined[0].extend(other[0])
-                joined[1].update(other[1])
-            joined[0].append(gauge)
-            clusters.append(joined)
-        self._clusters = [
-            (Balance([g for g in gauges if isinstance(g, Rescale)], shifts), list(dict.fromkeys(_params(gauges))))
-            for gauges, _ in clusters
-        ]
-        covered = {p for _, params in self._clusters for p in params}
-        self._free = [[p for p in g["params"] if p not in covered] for g in self.param_groups]
+        super()._assign()
+        if pair := shared_weights(self.gauges):
+            raise ValueError(
+                f"gauges {pair[0]!r} and {pair[1]!r} share weights, and Algorithm 2 needs gauges that share none: give "
+                "find_gauges(...).disjoint(), one chained_rescale for the chain, or use BalancedAdam"
+            )
+        self._shifts = [g for g in self.gauges if isinstance(g, Shift)]
+        self._rescales = [g for g in self.gauges if isinstance(g, Rescale)]
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "base": self.base, "gauges": self.gauges}
+    def _covered_step(self) -> None:
+        for shift in self._shifts:
+            if shift.param.grad is not None:
+                self._shifted(shift)
+        if live := [g for g in self._rescales if g.params[0].grad is not None]:
+            self._rescaled(live)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        if "gauges" in self.__dict__:  # a copy, a pickle, or a loaded state with groups of its own
-            self._assign()
+    def _shifted(self, shift: Shift) -> None:
+        p = shift.param
+        group = self._group[p]
+        grad = grad_of(p, group)
+        step = self._descents([p], "horizontal", [grad - shift.vertical(grad)], group)[0]
+        if group["reproject"]:
+            step = step - shift.vertical(step)
+        p.add_(step, alpha=group["lr"])
+        if group["vertical"] != "frozen":
+            p.add_(shift.broadcast(self._along(p, "vertical shift", shift.collapse(grad), group)))
 
-    def state_dict(self) -> dict[str, Any]:
-        out = super().state_dict()
-        out["gauges"] = [str(g) for g in self.gauges]
-        return out
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        state_dict = dict(state_dict)
-        theirs, ours = state_dict.pop("gauges", []), [str(g) for g in self.gauges]
-        if theirs != ours:
-            raise ValueError(f"this state belongs to other gauges: it was saved with {theirs}, this one has {ours}")
-        super().load_state_dict(state_dict)
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        # all are checked before the first is moved, so that a refusal leaves the parameters as they were
-        for gauge in self.gauges:
-            _check_gradients(gauge)
-        for group in self.param_groups:
-            moving = [p for p in group["params"] if p.grad is not None]
-            if group["weight_decay"] and moving:
-                torch._foreach_mul_(moving, 1 - group["lr"] * group["weight_decay"])
-        for balance, params in self._clusters:
-            if live := [p for p in params if p.grad is not None]:
-                self._covered(balance, live)
-        for group, free in zip(self.param_groups, self._free):
-            if plain := [p for p in free if p.grad is not None]:
-                self._plain(plain, group)
-        return loss
-
-    def _plain(self, params: list[Tensor], group: dict[str, Any]) -> None:
-        """What no gauge covers: the base optimiser itself."""
-        grads = [_grad(p, group) for p in params]
-        for p, step in zip(params, self._descents(params, "plain", grads, group)):
-            p.add_(step, alpha=group["lr"])
-
-    def _descents(
-        self,
-        owners: Sequence[Tensor],
-        key: str,
-        values: list[Tensor],
-        group: dict[str, Any],
-        out: list[Tensor] | None = None,
-    ) -> list[Tensor]:
-        states = [self.state[owner].setdefault(key, {}) for owner in owners]
-        if isinstance(self.base, AdamBase):
-            return self.base.descents(values, states, group, out)
-        several = getattr(self.base, "descents", None)
-        if several is not None:
-            return several(values, states, group)
-        return [self.base.descent(v, s, group) for v, s in zip(values, states)]
-
-    def _covered(self, balance: Balance, params: list[Tensor]) -> None:
-        """One step of parameters whose gauges hang together."""
-        due = self._restore(balance, params[0])
-        steps: dict[Tensor, Tensor] = {}
+    def _rescaled(self, gauges: list[Rescale]) -> None:
+        """One step of all rescalings; blocks of different gauges may be parts of one parameter."""
+        params = list(dict.fromkeys(p for g in gauges for p in g.params))
+        grads = {p: grad_of(p, self._group[p]) for p in params}
+        sizes = {p: torch.ones_like(p) for p in params}  # the norm of the block that each weight is in
+        values = {p: g.clone() for p, g in grads.items()}
+        growth = {p: torch.zeros_like(p) for p in params}
+        for gauge in gauges:
+            squares, inners = self._inners(gauge, grads)
+            logs = squares.clamp_min(torch.finfo(squares.dtype).tiny).log() / 2
+            basis = gauge.basis(squares)
+            shares = _over(inners, squares)
+            moves, turn = self._log_steps(gauge, basis @ inners)
+            for b, block in enumerate(gauge.blocks):
+                for i, p in enumerate(block.params):
+                    sizes[p] *= block.spread(squares[b].sqrt(), i)
+                    values[p] -= block.spread(shares[b], i, missing=0.0) * p
+                    growth[p] += block.spread((basis.T @ moves)[b], i, missing=0.0)
+            along = basis[1:].T @ (basis[1:] @ logs)  # where on the orbit the norms are: what a follower moves with
+            for p, layer in gauge.followers:
+                sizes[p] *= along[: layer + 1].sum().exp()
+                growth[p] += (basis[1:].T @ turn)[: layer + 1].sum()
         for group in {id(g): g for g in (self._group[p] for p in params)}.values():
             mine = [p for p in params if self._group[p] is group]
-            values = [self._balanced(balance, i, p, group) for i, p in enumerate(mine)]
-            rooms = [self._room("step", i, p) for i, p in enumerate(mine)]
-            for p, step in zip(mine, self._descents(mine, "balanced", values, group, rooms)):
-                if p in balance.shifts and group["reproject"]:
-                    step -= balance.shifts[p].vertical(step)
-                first, *rest = *balance.factors(p), group["lr"]
-                step *= first * group["lr"] if rest else first  # factors are small, parameters are not
-                for factor in rest[:-1]:
-                    step *= factor
-                steps[p] = step
-        for k, gauge in enumerate(balance.gauges):
-            options = self._group[gauge.params[0]]
-            if gauge.params[0] in steps and (options["vertical"] != "frozen" or options["lr_radial"] is not None):
-                self._correct(balance, k, steps)
-        for p, shift in balance.shifts.items():
-            if p in steps and (group := self._group[p])["vertical"] != "frozen":
-                q = shift.collapse(_grad(p, group))
-                steps[p] = steps[p] + shift.broadcast(self._along(p, "vertical shift", q, group))
-        torch._foreach_add_(list(steps), list(steps.values()))
-        if due and self._group[params[0]]["vertical"] == "frozen" and self._group[params[0]]["reproject"]:
-            balance.retract()
-        elif due:
-            balance.correct()
+            found = self._descents(mine, "tangential", [sizes[p] * values[p] for p in mine], group)
+            values.update(zip(mine, found))
+        for gauge in gauges:  # normalising by coordinates brought a radial part back
+            squares, inners = self._inners(gauge, values)
+            for block, share in zip(gauge.blocks, _over(inners, squares)):
+                for i, p in enumerate(block.params):
+                    values[p] = values[p] - block.spread(share, i, missing=0.0) * p
+        for p in params:
+            p.mul_(growth[p].exp()).add_(sizes[p] * values[p], alpha=self._group[p]["lr"])
 
-    def _restore(self, balance: Balance, owner: Tensor) -> bool:
-        """The potentials live in the state, to be saved with it; whether it is time to correct them."""
-        if not balance.gauges:
-            return False
-        state = self.state[owner].setdefault("balance", {"age": 0})
-        if "potentials" not in state:
-            balance.find()
-            state["potentials"] = balance.potentials
-        elif balance.potentials is not state["potentials"]:
-            balance.potentials = state["potentials"]
-            balance.spread()
-        state["age"] += 1
-        return state["age"] % _EVERY == 0
+    def _inners(self, gauge: Rescale, values: dict[Any, Tensor]) -> tuple[Tensor, Tensor]:
+        """Squared norms of the blocks, and inner products of ``values`` with them, (blocks, channels)."""
+        held = [[p.detach() for p in b.params] for b in gauge.blocks]
+        squares = torch.stack([b.inner(h, h) for b, h in zip(gauge.blocks, held)])
+        inners = [b.inner([values[p] for p in b.params], h) for b, h in zip(gauge.blocks, held)]
+        return squares, torch.stack(inners)
 
-    def _balanced(self, balance: Balance, i: int, p: Tensor, group: dict[str, Any]) -> Tensor:
-        """The gradient in balanced coordinates, without what a logit shift cannot see."""
-        first, *rest = balance.factors(p) or [p.new_ones(())]
-        value = torch.mul(_grad(p, group), first, out=self._room("gradient", i, p))
-        for factor in rest:
-            value *= factor
-        if p in balance.shifts:
-            value -= balance.shifts[p].vertical(value)
-        return value
-
-    def _correct(self, balance: Balance, k: int, steps: dict[Tensor, Tensor]) -> None:
-        """Take the step's part along the orbit of gauge k out, or give it a rate of its own; and the radial part."""
-        gauge = balance.gauges[k]
-        group = self._group[gauge.params[0]]
-        along, lengths, values = [], [], []
-        for block in gauge.blocks:
-            held = [balance.centred(p) for p in block.params]
-            weighed = []
-            for i, (p, value) in enumerate(zip(block.params, held)):
-                for factor in balance.factors(p, but=k):  # inner products are those of the balanced network
-                    value = torch.div(value, factor.square(), out=self._room("weighed", i, p))
-                weighed.append(value)
-            along.append(block.inner([steps[p] for p in block.params], weighed))
-            lengths.append(block.inner(held, weighed))
-            values.append(held)
-        squares = torch.stack(lengths)
-        basis = gauge.basis(squares)
-        found = basis @ torch.where(squares > 0, torch.stack(along) / squares, torch.zeros_like(squares))
-        wanted = found.clone()
-        if group["lr_radial"] is not None:
-            wanted[0] *= group["lr_radial_share"]
-        if group["reproject"]:
-            wanted[1:] = 0.0
-        turn = torch.zeros_like(wanted)
+    def _log_steps(self, gauge: Rescale, parts: Tensor) -> tuple[Tensor, Tensor]:
+        """Steps of the log norms: radial first, then the gauge modes, which are also returned alone."""
+        owner = gauge.params[0]
+        group = self._group[owner]
+        radial = self._descents([owner], f"radial {gauge.name}", [parts[0]], group)[0]
+        turn = torch.zeros_like(parts[1:])
         if group["vertical"] != "frozen":
-            inners = [b.inner([_grad(p, group) for p in b.params], held) for b, held in zip(gauge.blocks, values)]
-            modes = (basis @ torch.stack(inners))[1:]
-            turn[1:] = self._along(gauge.params[0], f"vertical {gauge.name}", modes, group).clamp_(-_CLAMP, _CLAMP)
-        moves = basis.T @ turn
-        for block, held, change in zip(gauge.blocks, values, basis.T @ (wanted - found) + moves.expm1()):
-            for i, (p, value) in enumerate(zip(block.params, held)):
-                steps[p].addcmul_(value, block.spread(change, i, missing=0.0))
-        for p, layer in gauge.followers:
-            steps[p].add_(p * moves[: layer + 1].sum().expm1())
-
-    def _along(self, owner: Tensor, key: str, q: Tensor, group: dict[str, Any]) -> Tensor:
-        """The step along the orbit, in its own coordinates."""
-        return (
-            group["lr"]
-            * group["lr_vertical_share"]
-            * (-q if group["vertical"] == "sgd" else self._descents([owner], key, [q], group)[0])
-        )
-
-    def _room(self, name: str, place: int, like: Tensor) -> Tensor:
-        """Memory for intermediates, used again by the next: fresh memory costs more than the sums in it."""
-        key = (name, place, like.shape, like.dtype, like.device)
-        if key not in self._rooms:
-            self._rooms[key] = torch.empty(like.shape, dtype=like.dtype, device=like.device)
-        return self._rooms[key]
+            turn = self._along(owner, f"vertical {gauge.name}", parts[1:], group).clamp(-CLAMP, CLAMP)
+        return torch.cat([(group["lr"] * group["lr_radial_share"] * radial)[None], turn]), turn
 
 
-def _params(gauges: Iterable[Gauge]) -> Iterable[Tensor]:
-    return (p for gauge in gauges for p in gauge.params)
+class DDCAdam(AdamFamily, DDC):
+    """Adam that respects gauges: Algorithm 2 of dead-directions.
+
+    Args:
+        params: parameters or groups, as for any torch optimiser.
+        gauges: specs from :mod:`netvitals.optim` (``relu_rescale``, ``ln_scale``, …, or
+            ``find_gauges(model, loss_fn, batch).disjoint()``) that share no weight; where they do, use
+            :class:`BalancedAdam`. A channel whose block is zero stays zero.
+        lr: learning rate of a log norm, and of the directions in units of the block's norm: smaller than Adam's by
+            about the root of the number of weights in a block.
+        betas: decay of the running means of gradients and of their squares, as in AdamW.
+        eps: added to the root of the squares, as in AdamW.
+        weight_decay: as in AdamW, decoupled.
+        vertical: how to move along the orbit itself: "frozen", "sgd" or "adam" (which normalises round-off when the
+            loss is exactly invariant).
+        lr_vertical: its learning rate; default ``lr``. A schedule of ``lr`` changes it in proportion.
+        lr_radial: learning rate of the radial part; default ``lr``. A schedule of ``lr`` changes it in proportion.
+        reproject: take the shift's direction out of the normalised step too. The paper does so for rescalings only,
+            which leaves Adam for shifts (erratum E10); False gives that printed version.
+        maximize: go uphill.
+        amsgrad: divide by the largest running mean of squares so far, as in Adam.
+        foreach: accepted for Adam's sake; steps are batched, with torch's fused kernel where it can be used.
+
+    >>> import torch
+    >>> from netvitals.optim import relu_rescale
+    >>> net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
+    >>> opt = DDCAdam(net.parameters(), gauges=[relu_rescale(net[0].weight, net[2].weight, net[0].bias)], lr=1e-2)
+    >>> loss = net(torch.ones(8, 3)).square().mean()
+    >>> loss.backward(); opt.step()
+    >>> bool(net(torch.ones(8, 3)).square().mean() < loss)
+    True
+    """
 
 
-def _check_gradients(gauge: Gauge) -> None:
-    missing = [p.grad is None for p in gauge.params]
-    if any(missing) and not all(missing):
-        raise ValueError(f"gauge {gauge.name!r}: some of its parameters have no gradient; freeze all of them or none")
-
-
-def _grad(p: Tensor, group: dict[str, Any]) -> Tensor:
-    assert p.grad is not None
-    return -p.grad if group["maximize"] else p.grad
+def _over(inners: Tensor, squares: Tensor) -> Tensor:
+    return torch.where(squares > 0, inners / squares.clamp_min(torch.finfo(squares.dtype).tiny), 0.0)

@@ -18,7 +18,7 @@ from torch.nn import Parameter
 
 from netvitals.capture import LossFn, Result, one_screen, undisturbed
 from netvitals.optim.candidates import found_candidates
-from netvitals.optim.gauges import Gauge
+from netvitals.optim.gauges import Gauge, shared_weights
 from netvitals.optim.invariance import Invariant, invariant_of
 
 _TOLERANCE = 1e-8  # relative change of the loss, in float64, that still counts as none
@@ -31,7 +31,7 @@ class Gauges(Result):
     Returned by :func:`find_gauges`.
 
     Attributes:
-        gauges: specs, to be given to :class:`DDCAdam`.
+        gauges: specs, to be given to :class:`BalancedAdam`.
         residuals: relative change of the loss along the orbit of each, by name.
         skipped: parameter or candidate → reason.
     """
@@ -45,6 +45,14 @@ class Gauges(Result):
 
     def __len__(self) -> int:
         return len(self.gauges)
+
+    def disjoint(self) -> tuple[Gauge, ...]:
+        """Gauges that share no weight, as :class:`DDCAdam` needs them: those with the most modes first."""
+        kept: list[Gauge] = []
+        for gauge in sorted(self.gauges, key=lambda g: -g.modes):
+            if shared_weights([*kept, gauge]) is None:
+                kept.append(gauge)
+        return tuple(kept)
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a gauge."""
@@ -67,7 +75,7 @@ class Gauges(Result):
         lines = [f"{g} (loss changes by {self.residuals[g.name]:.1e} along the orbit)" for g in self.gauges]
         return one_screen(
             [
-                *(lines or ["no gauge found: DDCAdam is AdamW here"]),
+                *(lines or ["no gauge found: BalancedAdam is AdamW here"]),
                 *(f"left to AdamW: {n}: {why}" for n, why in self.skipped.items()),
             ]
         )
@@ -75,7 +83,7 @@ class Gauges(Result):
 
 @undisturbed
 def find_gauges(model: nn.Module, loss_fn: LossFn = "ce", batch: Any = None, *, seed: int = 0) -> Gauges:
-    """The symmetries of ``model``'s loss that :class:`DDCAdam` can respect; they may share parameters.
+    """The symmetries of ``model``'s loss that :class:`BalancedAdam` can respect; they may share parameters.
 
     Args:
         model: run in eval mode (dropout off) and left as it was.
@@ -88,7 +96,7 @@ def find_gauges(model: nn.Module, loss_fn: LossFn = "ce", batch: Any = None, *, 
         The gauges that were proved on a float64 copy, and what is left to AdamW and why.
 
     >>> print(find_gauges(nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)), "mse"))
-    no gauge found: DDCAdam is AdamW here
+    no gauge found: BalancedAdam is AdamW here
     left to AdamW: 0 → 2: tanh in between does not scale
     """
     net = invariant_of(model, loss_fn, batch)

@@ -8,7 +8,7 @@ spec knows which parameters it covers, moves them along the orbit (``act``), and
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -174,6 +174,31 @@ class Rescale:
 
 
 Gauge = Shift | Rescale
+
+
+def shared_weights(gauges: Sequence[Gauge]) -> tuple[str, str] | None:
+    """Names of two gauges that move the same weight, or of one that moves a weight twice; None where there are none."""
+    owners: dict[Parameter, list[tuple[str, Tensor]]] = {}
+    for gauge in gauges:
+        for p, mask in _moved(gauge):
+            for name, other in owners.setdefault(p, []):
+                if bool((mask & other).any()):
+                    return name, gauge.name
+            owners[p].append((gauge.name, mask))
+    return None
+
+
+def _moved(gauge: Gauge) -> Iterator[tuple[Parameter, Tensor]]:
+    """Every parameter of a gauge, and which of its weights move."""
+    if isinstance(gauge, Shift):
+        yield gauge.param, torch.ones_like(gauge.param, dtype=torch.bool)
+        return
+    for block in gauge.blocks:
+        for i, p in enumerate(block.params):
+            ones = torch.ones(block.channels, dtype=torch.bool, device=p.device)
+            yield p, block.spread(ones, i, missing=False).expand_as(p)
+    for p, _ in gauge.followers:
+        yield p, torch.ones_like(p, dtype=torch.bool)
 
 
 def ce_shift_bias(bias: Parameter, name: str = "logit shift (bias)") -> Shift:

@@ -49,6 +49,29 @@ class AdamBase:
         return out
 
 
+class SGDBase:
+    r"""$-m$ of a running sum $m \leftarrow \mu m + x$: gradient descent, in whatever coordinates x is.
+
+    Args:
+        momentum: μ, as in ``torch.optim.SGD``.
+
+    >>> SGDBase().descent(torch.tensor([2.0, -3.0]), {}, {}).tolist()
+    [-2.0, 3.0]
+    """
+
+    def __init__(self, momentum: float = 0.0) -> None:
+        if not 0 <= momentum < 1:
+            raise ValueError(f"momentum is in [0, 1), got {momentum}")
+        self.momentum = momentum
+
+    def descent(self, value: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
+        """The step for a gradient ``value``, with its running ``state`` and the options of its ``group``."""
+        if not self.momentum:
+            return -value
+        total = state.setdefault("momentum", torch.zeros_like(value))
+        return -total.mul_(self.momentum).add_(value)
+
+
 class RMSBase:
     r"""$-x/(\sqrt v + \epsilon)$ with $v \leftarrow \beta_2 v + (1-\beta_2) x^2$, bias-corrected; no momentum.
 

@@ -19,9 +19,9 @@ from netvitals.singular.checkpoint.dead_directions import (  # every measurement
     DeadDirections as DeadDirections,
 )
 from netvitals.singular.checkpoint.dead_directions import measure
-from netvitals.singular.checkpoint.deviation import RateDeviation as RateDeviation  # against what theory says
-from netvitals.singular.checkpoint.deviation import rate_deviation
 from netvitals.singular.checkpoint.layernorm import ln_kernel_test
+from netvitals.singular.checkpoint.rates import RateDeviation as RateDeviation  # against what theory says
+from netvitals.singular.checkpoint.rates import rates
 from netvitals.singular.checkpoint.readout import Candidate as Candidate
 from netvitals.singular.checkpoint.readout import Readout as Readout
 from netvitals.singular.checkpoint.readout import check_task as check_task
@@ -92,8 +92,8 @@ __all__ = [
     "nu",
     "predict_rates",
     "pruning_plan",
-    "rate_deviation",
     "rate_fit",
+    "rates",
     "readout",
     "rlct_additive",
     "rlct_crossing",

@@ -240,3 +240,41 @@ def test_a_post_norm_block_that_cancels_the_identity_is_still_found():
 def test_rows_that_add_up_to_one_from_the_start_are_no_norm():
     found = sigma_stream(residual(torch.zeros(4, 4)), torch.eye(4, **f64).repeat(5, 1))
     assert found.projected == (False, False) and found.rank == 4
+
+
+def test_the_kernel_of_a_norm_is_taken_out_of_the_shares():
+    """White rows in a hyperplane have a share of one in it, and one in a million at most with the kernel left in."""
+    gain = torch.linspace(0.5, 2, 7, **f64)
+    v = (1 / gain) / (1 / gain).norm()
+    x = torch.randn(4000, 7, generator=torch.Generator().manual_seed(0), **f64)
+    x = x - (x @ v)[:, None] * v
+    values, vectors = torch.linalg.eigh(x.T @ x / len(x) + torch.outer(v, v))
+    x = x @ (vectors / values.sqrt()) @ vectors.T  # white beside the kernel, which is an eigenvector
+    assert float(schur_ratios(x).max()) < 1e-6
+    assert torch.allclose(schur_ratios(x, v), torch.ones(7, **f64), atol=1e-8)
+
+
+def test_a_share_behind_a_kernel_is_that_of_the_direction_left_in_the_hyperplane():
+    """Exact counterpart: the Schur complement at Peᵢ in any basis of the complement."""
+    from netvitals.singular.moments.factors import schur_complement
+
+    v = torch.tensor([1.0, 2.0, -1.0, 0.5, 1.0], **f64)
+    v = v / v.norm()
+    x = torch.randn(60, 5, generator=torch.Generator().manual_seed(1), **f64) @ torch.randn(5, 5, **f64)
+    x = x - (x @ v)[:, None] * v
+    basis = torch.linalg.svd(v[None])[2][1:].T
+    a = basis.T @ (x.T @ x / len(x)) @ basis
+    found = schur_ratios(x, v)
+    for i in range(5):
+        e = basis.T[:, i]
+        e = e / e.norm()
+        assert float(found[i]) == pytest.approx(schur_complement(a, e) / float(e @ a @ e), rel=1e-8)
+
+
+@pytest.mark.parametrize("affine", [True, False])
+def test_behind_a_fresh_layer_norm_the_profile_is_that_of_the_units(affine):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8, elementwise_affine=affine), nn.Linear(8, 3))
+    (found,) = schur_profile(net, torch.randn(3000, 8), references=2)
+    assert found.layer == "2" and 0.01 < found.median <= 1 and 0.01 < found.reference <= 1
+    assert "kernel" in found.note

@@ -24,7 +24,9 @@ def run(
     ] = None,
     units: Annotated[int, typer.Option(help="Hidden units per pair of layers, the weakest first.")] = 4,
     n: Annotated[int, typer.Option(help="Size of the data set that λ is for.")] = 10_000,
-    chains: Annotated[int, typer.Option(help="Chains that sample λ at n beside its limit; 0 for none.")] = 4,
+    chains: Annotated[
+        int | None, typer.Option(help="Chains that sample λ at n; 0 for none, by default 4 up to 1,000 parameters.")
+    ] = None,
     html: Annotated[Path | None, typer.Option(help="Also write a page with pictures to this file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -51,12 +53,15 @@ def run(
 
 def _data(found: Any) -> dict[str, Any]:
     """What ``--json`` prints: λ, m and ν at the top, then the rest of the result."""
+    from netvitals.capture import plain
+
     triple = found.triple
     return {
         "lambda": triple.lam if triple else None,
-        "m": triple.m if triple else None,
-        "nu": found.whole.nu,
-        "why": found.whole.why,
+        "stderr": triple.stderr if triple else None,
+        "m": plain(triple.m) if triple else None,
+        "nu": plain(triple.nu) if triple else None,
+        "why": found.undetermined or found.whole.why,
         "n": found.n,
         "limit": found.limit.lam,
         "sampled": found.sampled.mean if found.sampled else None,

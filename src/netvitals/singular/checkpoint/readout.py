@@ -7,6 +7,7 @@ order of a ray: a dead unit is always a crossing of two sheets, along which the 
 
 All of it is said for a number of samples n. A singular point counts where n samples do not tell the checkpoint from it,
 n K ≤ 1 nat. λ is a limit: at n it stands only where the sampled coefficient, which knows no limit, agrees with it.
+Where the neighbourhood stays open, or its limit is not reached, the sampled coefficient is λ, with its error bar.
 """
 
 from __future__ import annotations
@@ -56,6 +57,8 @@ SAMPLES = 10_000  # n, unless it is given
 TOLD_APART = 1.0  # nats of n K, above which n samples tell the checkpoint from a singular point
 AGREES = 0.1  # of λ, or of 1 where λ is smaller, by which the sampled coefficient may differ beside 3 standard errors
 DRAWS = 200  # of each chain of the sampled coefficient
+ALONE = 600  # the same, where the neighbourhood stays open
+SAMPLED = 1000  # parameters up to which it is sampled without being asked for
 LADDER = 12  # parameters up to which it climbs a ladder of temperatures
 EMPTY = {
     "joint mode": "nothing reads the unit",
@@ -64,6 +67,9 @@ EMPTY = {
     "K-FAC bottom": "the layer's inputs do not vary along it, or its outputs are not read",
     "norm kernel": "the norm's centring takes it out",
 }
+NOISE_FREE = 1e-6  # of the targets' variance, up to which a residual is none
+ROUNDING = 2.2e-16  # of the scores, whose squares the Fisher form sums
+MARGIN = 1e3  # above the noise floor, from which a Fisher form has two digits in its slope
 CONDITIONS = ("canonical alignment", "equivariant optimiser", "noise regime", "asymptotic window", "expected Fisher")
 
 
@@ -126,17 +132,31 @@ class Readout(Result):
     whole: LocalCoefficient  # of all parameters together at n, or why not
     limit: LocalCoefficient  # the same for n → ∞, without a look at n
     n: int  # samples for which all of it is said
-    sampled: LLC | None = None  # of all parameters at the checkpoint, at n; None where there was no λ to compare
+    sampled: LLC | None = None  # of all parameters at the checkpoint, at n; None with the reason in ``unsampled``
+    unsampled: str = ""
     conditions: dict[str, str]  # "holds", "fails: …" or "not checked: …"
     skipped: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     @property
     def triple(self) -> WatanabeTriple | None:
-        """λ, m and ν of the whole model; None where they are not determined, ν NaN where it alone is not."""
-        if self.whole.lam is None or self.whole.m is None:
-            return None
-        return WatanabeTriple(self.whole.lam, self.whole.m, math.nan if self.whole.nu is None else self.whole.nu)
+        """λ, m and ν of the whole model at n, NaN where one is not known; a sampled λ has its standard error.
+
+        None where the neighbourhood stays open and sampling did not help either, with the reason in ``undetermined``.
+        """
+        if self.whole.lam is not None and self.whole.m is not None:
+            return WatanabeTriple(self.whole.lam, self.whole.m, math.nan if self.whole.nu is None else self.whole.nu)
+        if self.sampled is not None and self.sampled.ok:
+            return WatanabeTriple(self.sampled.mean, math.nan, math.nan, self.sampled.stderr)
+        return None
+
+    @property
+    def undetermined(self) -> str:
+        """Why there is no triple; empty where there is one."""
+        if self.triple is not None:
+            return ""
+        doubts = "; ".join(self.sampled.doubts) if self.sampled is not None else self.unsampled
+        return "; ".join(dict.fromkeys(filter(None, (self.whole.why, doubts))))
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a candidate direction."""
@@ -160,7 +180,10 @@ class Readout(Result):
             lines.append(f"  by sampling: λ = {self.sampled.mean:.4g} ± {self.sampled.stderr:.2g}{doubt}")
         if self.triple is not None:
             free = self.triple.free_energy(self.n)
-            lines.append(f"  free energy of n = {self.n:,} samples: n S + {free:.4g} nats")
+            by = ", with the sampled λ" if self.triple.stderr else ""
+            lines.append(f"  free energy of n = {self.n:,} samples: n S + {free:.4g} nats{by}")
+        else:
+            lines.append(f"  no λ at n = {self.n:,}: {self.undetermined}")
         if away := self.of("regular"):
             shares = [c.share for c in away]
             lines.append(
@@ -189,7 +212,8 @@ def readout(
     units: int = 4,
     scan: Sequence[float] = SCAN,
     n: int = SAMPLES,
-    chains: int = 4,
+    chains: int | None = None,
+    optimizer: object = None,
 ) -> Readout:
     """Order, λ, m and ν of one checkpoint for a number of samples, or why not.
 
@@ -204,8 +228,10 @@ def readout(
         scan: how far to go along a direction, relative to the size of the weights along it.
         n: the size of the data set that λ is for. More samples tell a checkpoint from a singular point that fewer do
             not; 10,000 by default, whatever the batch.
-        chains: of the sampled coefficient (with the model itself as the truth) that λ must agree with at n, a second or
-            more of work; 0 leaves it out, and there is a limit for n → ∞ but no λ.
+        chains: of the sampled coefficient (with the model itself as the truth) that λ must agree with at n, and that is
+            λ where the neighbourhood stays open: a second of work, or ten. None is 4, and none above 1,000 parameters,
+            where it takes minutes; 0 leaves it out, and there is a limit for n → ∞ but no λ.
+        optimizer: what trained the model, for the condition that it respects the gauges.
 
     Returns:
         Every direction that was tried, λ, m and ν in the limit where the neighbourhood decides them, and for n where
@@ -218,7 +244,7 @@ def readout(
     >>> len(found.of("singular")) > 0
     True
     """
-    if n < 3 or chains < 0:
+    if n < 3 or (chains or 0) < 0:
         raise ValueError(f"n is the size of a data set, 3 or more, and chains 0 or more, got {n} and {chains}")
     family, task = check_task(model, loss_fn, batch)
     task = _in_eval(task)
@@ -245,20 +271,26 @@ def readout(
         if candidate.verdict == "singular":  # whole weights: their directions may cross
             parts |= {n: (m.max() + 0 * m) for n, m in direction.parts.items() if n in parts}
     limit = _local(task, family, parts, near)
-    whole, sampled = limit, None
+    count = sum(p.numel() for p in task.model.parameters())
+    sampled, unsampled = None, "no chains sampled it beside"
+    if chains is None and count > SAMPLED:
+        unsampled = (
+            f"there are {count:,} parameters, and sampling takes minutes above {SAMPLED:,}: ask for it with chains=4"
+        )
+    elif chains != 0:
+        sampled, unsampled = _sampled(task, family, limit, n, 4 if chains is None else chains)
+    whole = limit
     if limit.resolved:
-        sampled, why = _sampled(task, family, limit, n, chains) if chains else (None, "no chains sampled it beside")
-        if sampled is not None:
-            why = _disagree(limit, sampled, n)
-        if why:
-            whole = replace(limit, lam=None, m=None, nu=None, why=why)
+        why = _disagree(limit, sampled, n) if sampled is not None else unsampled
+        whole = replace(limit, lam=None, m=None, nu=None, why=why) if why else limit
     return Readout(
         candidates=tuple(found),
         whole=whole,
         limit=limit,
         n=n,
         sampled=sampled,
-        conditions=_conditions(found),
+        unsampled=unsampled,
+        conditions=_conditions(found, task, family, optimizer),
         skipped=skipped,
         notes=tuple(notes),
     )
@@ -282,17 +314,18 @@ def _sampled(task: Task, family: str, limit: LocalCoefficient, n: int, chains: i
         target = truth.softmax(-1)
         loss = lambda out, y: F.cross_entropy(flat(out), flat(y))
     nbeta = n / math.log(n)
-    # the arms of a crossing weigh in λ where there is little else: there a ladder of temperatures is worth its cost
-    rungs = None if limit.singular and limit.parameters <= LADDER else 1
+    # the arms of a crossing weigh in λ where there is little else, and where nothing else decides it the chains must go
+    # around them: there a ladder of temperatures is worth its cost
+    ladder = (limit.singular and limit.parameters <= LADDER) or not limit.resolved
     try:
         found = learning_coefficient(
             ByRow(task, own_loss=False),
             loss,
             (rows, target),
             chains=chains,
-            draws=DRAWS,
+            draws=DRAWS if limit.resolved else ALONE,
             nbeta=nbeta,
-            rungs=rungs,
+            rungs=None if ladder else 1,
         )
     except (RuntimeError, ValueError, NotImplementedError) as error:
         return None, f"λ could not be sampled beside it ({str(error).splitlines()[0]})"
@@ -438,21 +471,79 @@ def _way(task: Task, family: str, moves: Mapping[str, Tensor]) -> float:
     return _kl(outputs, theta, move, family)
 
 
-def _conditions(found: list[Candidate]) -> dict[str, str]:
-    scans = [c.scan for c in found if c.verdict in ("singular", "unclear")]
-    drifting = [s for s in scans if s.fisher_fit.flags]
-    aligned = [c for c in found if c.kind == "joint mode" and c.verdict == "singular"]
-    check: Callable[[bool, str], str] = lambda ok, why: "holds" if ok else f"fails: {why}"
+def _conditions(found: list[Candidate], task: Task, family: str, optimizer: object) -> dict[str, str]:
+    """The five conditions under which rates along a trajectory are those of the theory (§12)."""
     states = (
-        "holds for the joint modes called singular" if aligned else "not checked: no singular joint mode",
-        "not checked: a checkpoint does not say which optimiser made it",
-        "not checked: targets without noise make the rates of G 2L higher; the orders here do not depend on it",
-        check(not drifting, f"{len(drifting)} scans have drifting local slopes")
-        if scans
-        else "not checked: nothing to scan into",
+        _aligned(found),
+        _equivariant(optimizer),
+        _noise(task, family),
+        _window([c for c in found if c.verdict in ("singular", "unclear")]),
         f"holds: {found[0].scan.estimator}" if found else "not checked: no candidate direction",
     )
     return dict(zip(CONDITIONS, states))
+
+
+def _aligned(found: list[Candidate]) -> str:
+    singular = [c for c in found if c.verdict == "singular"]
+    turned = [c for c in singular if c.kind not in ("joint mode", "norm kernel")]
+    if turned and len(turned) == len(singular):
+        return f"fails: {turned[0].name} is no unit but a mixture of them, so that rates by layer are mixed too"
+    return "holds for the joint modes called singular" if singular else "not checked: no singular direction"
+
+
+def _equivariant(optimizer: object) -> str:
+    """Optimisers that are given gauges respect them; all others know the place on the orbit."""
+    if optimizer is None:
+        return "not checked: a checkpoint does not say which optimiser made it; give optimizer="
+    gauges, name = getattr(optimizer, "gauges", None), type(optimizer).__name__
+    if gauges:
+        return f"holds for the {len(gauges)} gauges of {name}"
+    return f"fails: {name} steps differently at another place of the same orbit (Remark 80)"
+
+
+def _noise(task: Task, family: str) -> str:
+    """Whether the residual is of order one, or falls with the dead direction."""
+    target = task.targets[0] if task.targets else None
+    with torch.no_grad():
+        out = output_tensor(task.forward(), task.model)
+    if not isinstance(target, Tensor):
+        return "not checked: the batch has no targets, and without noise the rates of G are 2L higher"
+    if family == "categorical":
+        out = out.softmax(-1)
+        wanted = out.shape[:-1]
+        if target.shape == wanted and not target.is_floating_point():
+            keep = target.flatten() >= 0
+            out = out.flatten(0, -2)[keep]
+            target = F.one_hot(target.flatten()[keep], out.shape[-1])
+    if target.shape != out.shape or not out.numel():
+        return "not checked: the targets have not the shape of the outputs"
+    target = target.to(out)
+    size = (target - target.mean(0)).square().mean()
+    share = float((out - target).square().mean() / size) if size > 0 else math.inf
+    if share < NOISE_FREE:
+        return f"fails: noise-free, the residual is {share:.1g} of the targets' variance: rates of G are 2L higher"
+    return f"holds: the residual is {share:.2g} of the targets' variance"
+
+
+def _window(found: list[Candidate]) -> str:
+    """Whether local slopes have settled, and the Fisher form is above its noise floor (Remark 11)."""
+    if not found:
+        return "not checked: nothing to scan into"
+    if sunk := [c for c in found if noise_margin(c) < MARGIN]:
+        worst = min(sunk, key=noise_margin)
+        return (
+            f"fails: {len(sunk)} scans begin at the noise floor, {worst.name} at {noise_margin(worst):.1g} times it: "
+            "begin further out with scan="
+        )
+    if drifting := [c for c in found if c.scan.fisher_fit.flags]:
+        return f"fails: {len(drifting)} scans have drifting local slopes"
+    return f"holds: scans begin {min(map(noise_margin, found)):.1g} times above the noise floor or more"
+
+
+def noise_margin(candidate: Candidate) -> float:
+    """The Fisher form where a ``candidate``'s scan begins, over what rounding makes of its largest (Remark 11)."""
+    peak = float(candidate.scan.fisher.max())
+    return float(candidate.scan.fisher[0]) / (ROUNDING**2 * peak) if peak > 0 else 0.0
 
 
 def distance(candidate: Candidate) -> float:

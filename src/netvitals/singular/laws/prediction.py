@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import nn
@@ -32,6 +32,7 @@ class Rates(Result):
         stream: σ_min of X_0 … X_L.
         law: which law was used.
         notes: where it is silent, and why.
+        why: of a module: by (layer, "G" or "A"), what sets the exponent.
     """
 
     G: dict[str, float | None]
@@ -39,6 +40,7 @@ class Rates(Result):
     stream: tuple[float | None, ...]
     law: str
     notes: tuple[str, ...] = ()
+    why: dict[tuple[str, str], str] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def product(self) -> dict[str, float | None]:

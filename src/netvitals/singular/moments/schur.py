@@ -3,7 +3,9 @@ r"""How much of a unit's activity the other units already explain: $1 - b^\top B
 With $A = E[x x^\top]$ of a layer's input, the Schur complement of entry i is $1/(A^{-1})_{ii}$, so the ratio is
 $1/(A_{ii}\,(A^{-1})_{ii})$: 1 for a unit that says something of its own, 0 for one that repeats the others. At a random
 start it is near $1 - c_h$ (dead-directions Lemma 18); training makes units redundant and the ratio collapses. The
-reference here is the same network drawn anew, on the same batch.
+reference here is the same network drawn anew, on the same batch. Behind a LayerNorm without shift the units obey one
+exact relation, $\gamma^{-1} \cdot x = 0$, whatever was learned (§15's algebraic baseline): it is taken out, and a unit
+is compared within the rest, $|Pe_i|^4 / (A_{ii}\,A^+_{ii})$ with P the projection off the kernel.
 """
 
 from __future__ import annotations
@@ -18,10 +20,12 @@ from torch import Tensor, nn
 
 from netvitals.anatomy import channel_dim, layer_kind
 from netvitals.capture import Mode, Only, Result, Several, Task, in_mode, inputs_of, picked, preserved, undisturbed
+from netvitals.singular.checkpoint.layernorm import ln_kernel
 
 _DEAD = 1e-12  # second moment, over the mean of the layer, below which a unit is silent
 _RELATED = 1e-6  # median ratio below which the units obey an exact linear relation; the number is then rounding
-RELATED = "its units obey an exact linear relation, as behind a LayerNorm without shift: no unit has a share of its own"
+RELATED = "its units obey an exact linear relation: no unit has a share of its own"
+_KERNEL = 1e-5  # of the root mean square of a channel, below which rows have no component along a norm's kernel
 _FLOOR = 1e-10  # relative eigenvalue that a singular A is lifted to
 
 
@@ -55,8 +59,10 @@ class SchurProfile(Result):
         )
 
 
-def schur_ratios(rows: Tensor) -> Tensor:
+def schur_ratios(rows: Tensor, kernel: Tensor | None = None) -> Tensor:
     r"""$1/(A_{ii}(A^{-1})_{ii})$ for every column of ``rows`` (examples, units), in float64; NaN for silent columns.
+
+    Rows that have no component along a ``kernel`` by construction are compared within its complement.
 
     >>> schur_ratios(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]))
     tensor([0.7500, 0.7500], dtype=torch.float64)
@@ -69,6 +75,12 @@ def schur_ratios(rows: Tensor) -> Tensor:
     a = x.T @ x / len(x)
     power = a.diagonal()
     live = power > _DEAD * power.mean().clamp_min(1e-300)
+    if kernel is not None and bool(live.all()):
+        v = kernel.double() / kernel.norm()
+        rest = torch.linalg.qr(torch.cat([v[:, None], torch.eye(len(v)).to(a)], 1))[0][:, 1:]
+        values, vectors = torch.linalg.eigh(rest.T @ a @ rest)
+        inverse = ((rest @ vectors).square() / values.clamp_min(_FLOOR * float(values[-1]))).sum(1)
+        return ((1 - v.square()).square() / (power * inverse)).clamp(0, 1)
     scale = power[live].rsqrt()
     values, vectors = torch.linalg.eigh(a[live][:, live] * scale[:, None] * scale)
     inverse = (vectors.square() / values.clamp_min(_FLOOR * float(values[-1]) if len(values) else 1.0)).sum(1)
@@ -114,7 +126,20 @@ def schur_profile(
     if not found:
         raise ValueError(f"{type(model).__name__} has no hidden Linear or convolution layer to look at")
     drawn = _drawn_anew(task, found, references, rows, mode, seed)
-    return Several(tuple(_profile(name, value, drawn[name]) for name, value in found.items()))
+    kernels = {name: _kernel(model, value) for name, value in found.items()}
+    return Several(tuple(_profile(name, value, kernels[name], drawn[name]) for name, value in found.items()))
+
+
+def _kernel(model: nn.Module, rows: Tensor) -> Tensor | None:
+    """The kernel of a LayerNorm of the model that these rows have no component along; None where there is none."""
+    x = rows.double()
+    for module in model.modules():
+        if isinstance(module, nn.LayerNorm) and module.normalized_shape[-1] == x.shape[1] > 2:
+            gain = module.weight if module.weight is not None else torch.ones(x.shape[1])
+            kernel = ln_kernel(gain.detach()).to(x)
+            if kernel.shape[1] == 1 and bool((x @ kernel).square().mean() < _KERNEL**2 * x.square().mean()):
+                return kernel[:, 0]
+    return None
 
 
 def _drawn_anew(
@@ -132,17 +157,19 @@ def _drawn_anew(
                     reset()
             values = _inputs(replace(task, model=twin), rows, mode)
             for name in found:
-                drawn[name].append(_median(schur_ratios(values[name])))
+                drawn[name].append(_median(schur_ratios(values[name], _kernel(twin, values[name]))))
     return drawn
 
 
-def _profile(name: str, value: Tensor, drawn: list[float]) -> SchurProfile:
-    ratios, ref = schur_ratios(value), torch.tensor(drawn, dtype=torch.float64)
+def _profile(name: str, value: Tensor, kernel: Tensor | None, drawn: list[float]) -> SchurProfile:
+    ratios, ref = schur_ratios(value, kernel), torch.tensor(drawn, dtype=torch.float64)
     note = ""
     if len(value) < 4 * value.shape[1]:
         note = f"only {len(value)} rows for {value.shape[1]} units: every ratio is biased down"
     elif _median(ratios) < _RELATED:
         note = RELATED
+    elif kernel is not None:
+        note = "without the kernel of the LayerNorm before it"
     return SchurProfile(
         layer=name,
         median=_median(ratios),

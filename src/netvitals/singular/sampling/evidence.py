@@ -21,8 +21,9 @@ class WatanabeTriple(Result):
 
     Attributes:
         lam: learning coefficient λ.
-        m: its multiplicity.
+        m: its multiplicity; NaN where it is not known.
         nu: singular fluctuation ν; NaN where it is not known.
+        stderr: of a sampled λ; 0 where it was calculated.
 
     >>> t = WatanabeTriple(lam=0.25, m=1, nu=0.172973)
     >>> round(t.gap(1000), 6)
@@ -30,12 +31,18 @@ class WatanabeTriple(Result):
     """
 
     lam: float
-    m: int = 1
+    m: float = 1
     nu: float = math.nan
+    stderr: float = 0.0
 
     def free_energy(self, n: int, entropy: float = 0.0) -> float:
-        r"""$n S + \lambda \log n - (m-1) \log\log n$ without the O(1) term, of ``n`` examples with ``entropy`` S."""
+        r"""$n S + \lambda \log n - (m-1) \log\log n$ without the O(1) term, of ``n`` examples with ``entropy`` S.
+
+        Where m is not known λ was sampled at ``n``, and its own $\lambda \log n$ (WBIC) has the multiplicity in it.
+        """
         _count(n)
+        if math.isnan(self.m):
+            return n * entropy + self.lam * math.log(n)
         return n * entropy + self.lam * math.log(n) - (self.m - 1) * math.log(math.log(n))
 
     def generalisation(self, n: int, entropy: float = 0.0) -> float:
@@ -51,7 +58,9 @@ class WatanabeTriple(Result):
         return 2 * self.nu / _count(n)
 
     def __str__(self) -> str:
-        return f"λ = {self.lam:.4g}, m = {self.m}, ν = {self.nu:.4g}"
+        error = f" ± {self.stderr:.2g}" if self.stderr else ""
+        m, nu = (f"{v:.4g}" if math.isfinite(v) else "not known" for v in (self.m, self.nu))
+        return f"λ = {self.lam:.4g}{error}, m = {m}, ν = {nu}"
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,7 @@ def deviation(net: str, loss: str, width: int, examples: int, seed: int) -> list
     for when in ("start", "trained"):
         if when == "trained":
             _fit(model, x, target, loss)
-        found = singular.rate_deviation(model, loss, x)
+        found = singular.rates(model, loss, x)
         rows += [{"when": when, **{k: _number(v) for k, v in part.row().items()}} for part in found.parts]
     return rows
 

@@ -1,4 +1,4 @@
-"""One entry of the DDCAdam comparison: a model, an optimiser, a seed; the rate is chosen on validation data."""
+"""One entry of the BalancedAdam comparison: a model, an optimiser, a seed; the rate is chosen on validation data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from netvitals.optim import DDCAdam, Gauges, Rescale, Shift, find_gauges
+from netvitals.optim import DDC, BalancedAdam, DDCAdam, Gauges, Rescale, SGDBase, Shift, find_gauges
 from netvitals.optim.balance import Balance
 from netvitals_lab import Row, models
 from netvitals_lab.data import Dataset, Split
@@ -80,7 +80,15 @@ def build(name: str, model: nn.Module, gauges: Gauges, lr: float) -> Optimizer:
         return torch.optim.Adam(model.parameters(), lr=lr)
     if name == "adamw":
         return torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=0.01)
-    return DDCAdam(model.parameters(), gauges.gauges, lr=lr, lr_radial=3 * lr if name == "ddcadam-radial" else None)
+    if name == "sgd":
+        return torch.optim.SGD(model.parameters(), lr=lr)
+    if name == "ddcadam-printed":
+        return DDCAdam(model.parameters(), gauges.disjoint(), lr=lr)
+    if name == "ddc-sgd":
+        return DDC(model.parameters(), gauges.disjoint(), SGDBase(), lr=lr, vertical="sgd")
+    return BalancedAdam(
+        model.parameters(), gauges.gauges, lr=lr, lr_radial=3 * lr if name == "ddcadam-radial" else None
+    )
 
 
 def parted(data: Dataset) -> tuple[Dataset, Split]:

@@ -1,4 +1,4 @@
-"""The study of DDCAdam: does an Adam that respects symmetries train better, worse, or the same?"""
+"""The study of BalancedAdam, named ddcadam on record: does an Adam that respects symmetries train better?"""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ STUDIES = (
     Study(
         "ddcadam",
         "dead-directions",
-        "does DDCAdam help?",
+        "does BalancedAdam help?",
         trials=trials,
         resources=Resources(cpus=1, memory_gb=2, core_hours=20),
         trial=trial,
@@ -91,7 +91,7 @@ STUDIES = (
     Study(
         "ddcadam-images",
         "dead-directions",
-        "does DDCAdam help on natural images?",
+        "does BalancedAdam help on natural images?",
         trials=trials,
         resources=Resources(cpus=1, memory_gb=2, core_hours=20),
         trial=trial,

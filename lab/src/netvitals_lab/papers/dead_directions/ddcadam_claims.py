@@ -1,4 +1,4 @@
-"""What the comparison of DDCAdam with Adam and AdamW says, as it is."""
+"""What the comparison of BalancedAdam with Adam and AdamW says, as it is."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def _loss(architecture: str) -> Callable[[Sequence[Row]], Verdict]:
         words = (
             "no difference beyond two standard errors"
             if abs(gap) <= 2 * error
-            else "DDCAdam is better"
+            else "BalancedAdam is better"
             if gap < 0
-            else "DDCAdam is worse"
+            else "BalancedAdam is worse"
         )
         return decide(
             gap <= 2 * error,
@@ -98,8 +98,8 @@ CLAIMS = tuple(
         ("ddcadam-images", "-images", ("images",)),
     )
     for kind, statement, expected, judge in (
-        ("loss", "DDCAdam is at least as good as Adam, each at the rate validation chose", "not worse", _loss),
-        ("start", "DDCAdam minds a rescaled start less than Adam", "smaller change", _start),
-        ("drift", "DDCAdam goes less far along the gauges than Adam", "shorter way", _moved),
+        ("loss", "BalancedAdam is at least as good as Adam, each at the rate validation chose", "not worse", _loss),
+        ("start", "BalancedAdam minds a rescaled start less than Adam", "smaller change", _start),
+        ("drift", "BalancedAdam goes less far along the gauges than Adam", "shorter way", _moved),
     )
 )

@@ -33,7 +33,7 @@ from netvitals.singular.laws.network_rates import network_rates
 from netvitals.singular.laws.prediction import Rates
 from netvitals.singular.moments.factors import dead_entry
 from netvitals.singular.moments.kronecker import kfac
-from netvitals.singular.networks.graph import RateGraph, rate_graph
+from netvitals.singular.networks.graph import RateGraph, Step, rate_graph
 from netvitals.singular.orders.rates import RateFit, rate_fit
 
 SWEEP = tuple(np.geomspace(1e-5, 1e-3, 5).tolist())  # LayerNorm is asymptotic below 1e-3 only, and here nothing rounds
@@ -49,13 +49,15 @@ class LayerDeviation(Result):
     Attributes:
         layer: its name.
         factor: ``G`` or ``A``.
-        predicted: exponent; None where there is no law.
+        predicted: exponent; None where the factor is zero for every example.
+        why: what sets it: the primitive that its cheapest way ends at.
         fit: the exponent that was measured, with everything needed to doubt it.
     """
 
     layer: str
     factor: str
     predicted: float | None
+    why: str
     fit: RateFit
 
     @property
@@ -77,6 +79,7 @@ class LayerDeviation(Result):
             "observed": self.fit.slope,
             "difference": self.difference,
             "error": self.error,
+            "why": self.why,
             "note": ", ".join(self.fit.flags),
         }
 
@@ -85,7 +88,7 @@ class LayerDeviation(Result):
 class RateDeviation(Result):
     """Observed minus predicted, for both factors of every layer.
 
-    Returned by :func:`rate_deviation`.
+    Returned by :func:`rates`.
 
     Attributes:
         parts: one a layer and factor, G first.
@@ -123,14 +126,14 @@ class RateDeviation(Result):
 
 
 def _line(part: LayerDeviation) -> str:
-    said = "no law" if part.predicted is None else f"t^{part.predicted:g} predicted"
+    said = "zero" if part.predicted is None else f"t^{part.predicted:g} predicted ({part.why})"
     seen = f"t^{part.fit.slope:.3f}" if math.isfinite(part.fit.slope) else ", ".join(part.fit.flags)
     off = f", {part.difference:+.3f} ± {part.error:.3f}" if math.isfinite(part.difference) else ""
     return f"  {part.layer:20s} {part.factor}  {said}, {seen} observed{off}"
 
 
 @undisturbed
-def rate_deviation(
+def rates(
     model: nn.Module,
     loss_fn: LossFn,
     batch: Any,
@@ -139,14 +142,18 @@ def rate_deviation(
     ts: Sequence[float] = SWEEP,
     units: Mapping[str, int] | None = None,
 ) -> RateDeviation:
-    """Put a copy of ``model`` on the aligned path and compare its exponents with those its anatomy predicts.
+    """K-FAC rates of every layer of a network of your own, predicted beside measured, and what sets each.
+
+    A copy of ``model`` is put on the aligned path, and its exponents are compared with those its anatomy predicts.
 
     On every axis of channels that weights lead both to and from, one channel is made dead: its incoming and outgoing
     weights are zero but for t where two dead channels meet, and its biases are zero. At the ends of the network, the
     channel keeps the direction of its own weights, of length t.
 
     Args:
-        model: of linear layers, convolutions, activations, LayerNorm, RMSNorm and sums; a float64 copy of it is run.
+        model: of linear layers, convolutions, embeddings, activations, norms, sums, products of branches and attention
+            (fused or not, shared keys and values, rotary positions), with weights used once or more; a float64 copy of
+            it is run. Anything else is refused by name.
         loss_fn: "mse", "ce", or torch's losses of that kind: the likelihood of the expected Fisher.
         batch: what a loader yields; a target is not used.
         mode: "eval", "train" (batch statistics, dropout modules off) or "as_is".
@@ -155,10 +162,10 @@ def rate_deviation(
             is named.
 
     Returns:
-        One deviation a layer and factor, with its error.
+        One rate a layer and factor (of a fused layer a part and factor), with its error.
 
     >>> net = nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 2))
-    >>> found = rate_deviation(net, "mse", torch.randn(32, 3))
+    >>> found = rates(net, "mse", torch.randn(32, 3))
     >>> found.agrees, [part.predicted for part in found.parts if part.factor == "G"]
     (True, [4, 2, 0])
     """
@@ -175,12 +182,12 @@ def rate_deviation(
         entries: dict[tuple[str, str], list[float]] = {}
         for t in ts:
             path.move(t)
-            factors = kfac(net, likelihood, task.inputs, mode=mode, only=list(path.axes), spectra=False)
-            for name, (out, into) in path.axes.items():
-                if name in factors.layers:
-                    factor = factors[name]
-                    entries.setdefault((name, "G"), []).append(dead_entry(factor.G, out))
-                    entries.setdefault((name, "A"), []).append(dead_entry(factor.A, into))
+            factors = kfac(net, likelihood, task.inputs, mode=mode, only=sorted(path.modules), spectra=False)
+            for step, (out, into) in path.directions.items():
+                if step.name in factors.layers:
+                    factor = factors[step.name]
+                    for which, moment, direction in (("G", factor.G, out), ("A", factor.A, into)):
+                        entries.setdefault((step.label, which), []).append(dead_entry(moment, direction))
     order = sorted(entries, key=lambda key: key[1], reverse=True)
     parts = tuple(_part(name, which, predicted, ts, entries[name, which]) for name, which in order)
     return RateDeviation(
@@ -190,7 +197,8 @@ def rate_deviation(
 
 def _part(name: str, which: str, predicted: Rates, ts: Sequence[float], ys: list[float]) -> LayerDeviation:
     exponent = (predicted.G if which == "G" else predicted.A)[name]
-    return LayerDeviation(layer=name, factor=which, predicted=exponent, fit=rate_fit(ts, ys, floor=0.0))
+    why = predicted.why.get((name, which), "")
+    return LayerDeviation(layer=name, factor=which, predicted=exponent, why=why, fit=rate_fit(ts, ys, floor=0.0))
 
 
 class _Path:
@@ -204,21 +212,32 @@ class _Path:
         if unknown := [n for n in units if n not in self.weights]:
             raise ValueError(f"units names {unknown[0]!r}; the layers are {', '.join(self.weights)}")
         for name, unit in units.items():
-            width = self.weights[name].shape[graph.layers[name].out_dim]
+            width = next(len(s.rows) for s in graph.weights if s.name == name)
             if not 0 <= unit < width:
                 raise ValueError(f"{name} writes channels 0 to {width - 1}; units names {unit}")
         self.by_axis = {graph.axes[s.output]: units[s.name] for s in graph.weights if s.name in units}
-        self.places = {
-            s.name: (self._dead(graph.axes[s.output]), self._dead(graph.axes[s.inputs[0]])) for s in graph.weights
-        }
-        self.units = {name: out for name, (out, _) in self.places.items() if out is not None}
-        # the path starts from the trained weights with the dead channel taken out
+        self.rows: dict[Step, list[int] | None] = {}
+        self.columns: dict[Step, list[int] | None] = {}
+        for step in graph.weights:
+            out, into = self._dead(graph.axes[step.output]), self._dead(graph.axes[step.inputs[0]])
+            self.rows[step] = None if out is None else list(step.rows[out])
+            self.columns[step] = None if into is None else [c for c, k in enumerate(graph.reads(step)) if k == into]
+        self.units = {s.label: d for s in graph.weights if (d := self._dead(graph.axes[s.output])) is not None}
+        # the path starts from the trained weights with the dead channels taken out
         self.fixed = {name: self._without(name) for name in self.weights}
-        self.axes = {n: self._directions(n) for n in self.weights if n in dict(net.named_modules())}
+        self.modules = {n for n in self.weights if n in dict(net.named_modules())}
+        first = {s.label: s for s in reversed(graph.weights) if s.name in self.modules}  # a weight may be used twice
+        self.directions = {s: self._directions(s) for s in graph.weights if s in first.values()}
         with torch.no_grad():
-            for name, (out, _) in self.places.items():
-                if name in self.biases and out is not None:
-                    self.biases[name][out] = 0
+            for step, rows in self.rows.items():
+                if step.name in self.biases and rows is not None:
+                    self.biases[step.name][rows] = 0
+            shifts = parameters | dict(net.named_buffers())
+            for step in graph.steps:
+                dead = self._dead(graph.axes[step.output]) if step.bias else None
+                for name in step.bias:
+                    if dead is not None and shifts.get(name) is not None:
+                        shifts[name][dead] = 0
 
     def _matrix(self, name: str, weight: Tensor) -> Tensor:
         """As (out, in, …), a view."""
@@ -229,49 +248,60 @@ class _Path:
         if self.graph.free(axis):
             return None
         if axis not in self.by_axis:
-            size: Tensor | None = None
+            size = torch.zeros(self.graph.channels(axis), dtype=torch.float64)
             for step in self.graph.weights:
-                w = self._matrix(step.name, self.weights[step.name].detach())
-                for mine, part in ((step.output, w), (step.inputs[0], w.transpose(0, 1))):
-                    if self.graph.axes[mine] == axis:
-                        own = part.flatten(1).square().sum(1)
-                        size = own if size is None else size + own
-            assert size is not None
+                w = self._matrix(step.name, self.weights[step.name].detach()).double()
+                if self.graph.axes[step.output] == axis:
+                    own = w.flatten(1).square().sum(1)
+                    size += torch.stack([own[list(rows)].sum() for rows in step.rows])
+                if self.graph.axes[step.inputs[0]] == axis:
+                    size.index_add_(
+                        0, torch.tensor(self.graph.reads(step)), w.transpose(0, 1).flatten(1).square().sum(1)
+                    )
             self.by_axis[axis] = int(size.argmin())
         return self.by_axis[axis]
 
     def _without(self, name: str) -> tuple[Tensor, Tensor]:
         """The weight without its dead channels, and what is added to it for every t."""
-        out, into = self.places[name]
         w = self._matrix(name, self.weights[name].detach().clone())
         rest, added = w.clone(), torch.zeros_like(w)
-        if out is not None:
-            rest[out] = 0
-        if into is not None:
-            rest[:, into] = 0
-        where = (slice(None) if out is None else out, slice(None) if into is None else into)
-        if out is not None or into is not None:
-            own = w[where]
-            own = own if float(own.norm()) > 0 else torch.ones_like(own)
-            added[where] = own / own.norm() if own.ndim else torch.ones_like(own)
+        for step in self.rows:
+            rows, columns = self.rows[step], self.columns[step]
+            if step.name == name and rows is not None:
+                rest[rows] = 0
+            if step.name == name and columns is not None:
+                rest[:, columns] = 0
+        for step in self.rows:
+            rows, columns = self.rows[step], self.columns[step]
+            if step.name != name or (rows is None and columns is None):
+                continue
+            every = lambda chosen, size: list(range(size)) if chosen is None else chosen
+            at = torch.meshgrid(
+                torch.tensor(every(rows, w.shape[0])), torch.tensor(every(columns, w.shape[1])), indexing="ij"
+            )
+            own = w[at]
+            if rows is not None and columns is not None:
+                own = own.abs()  # t is positive where two dead channels meet: a ReLU lets it through
+            added[at] = own / own.norm() if float(own.norm()) > 0 else torch.ones_like(own)
         return rest, added
 
-    def _directions(self, name: str) -> tuple[Tensor, Tensor]:
+    def _directions(self, step: Step) -> tuple[Tensor, Tensor]:
         """Dead unit vectors in the outputs of a layer and in its unfolded inputs."""
-        out, into = self.places[name]
-        _, added = self.fixed[name]
+        rows, columns = self.rows[step], self.columns[step]
+        _, added = self.fixed[step.name]
         width, channels, *kernel = added.shape
         taps = math.prod(kernel)
         g = torch.zeros(width, dtype=added.dtype)
         a = torch.zeros(channels, taps, dtype=added.dtype)
-        if out is not None:
-            g[out] = 1
+        if rows is not None:
+            g[rows[0]] = 1
         else:
             g += added.flatten(1).sum(1) if float(added.flatten(1).sum(1).norm()) > 0 else 1
-        if into is not None:
-            a[into] = 1
+        if columns is not None:
+            a[columns] = 1
         else:
-            summed = added.flatten(2).sum(0) if kernel else added.sum(0)[:, None]
+            mine = added if rows is None else added[rows]
+            summed = mine.flatten(2).sum(0) if kernel else mine.sum(0)[:, None]
             a += summed if float(summed.norm()) > 0 else 1
         return g, a.flatten()
 
