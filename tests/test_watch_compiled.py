@@ -11,7 +11,6 @@ from torch._dynamo.testing import CompileCounterWithBackend
 import netvitals as nv
 from netvitals.capture import observe
 
-
 NOT_THERE = {"stream", "attention", "experts"}  # in a perceptron
 
 

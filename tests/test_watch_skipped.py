@@ -31,7 +31,9 @@ def train(model, loss_of, steps=3, give=True, every=1, **options):
 def silent(watching):
     """Default vital signs without a measurement and without a line."""
     wrote = {r.vital for r in watching.measurements} | {a.vital for a in watching.arrays}
-    about = lambda name: any(p == name or p.startswith(f"{name}: ") or p.endswith(f"({name})") for p in watching.skipped)
+    about = lambda name: any(
+        p == name or p.startswith(f"{name}: ") or p.endswith(f"({name})") for p in watching.skipped
+    )
     return [name for name in names(default=True) if name not in wrote and not about(name)]
 
 

@@ -169,8 +169,12 @@ def test_lightning_goes_on_at_the_checkpoint_in_the_middle(tmp_path, resume):
     options = {"every": 1, "run": tmp_path / "run", "vitals": ["gates"], **resume}
     trainer = fit(lightning_module(), VitalsCallback(**options), tmp_path, max_steps=3)
     trainer.save_checkpoint(tmp_path / "three.ckpt")
-    fit(lightning_module(), VitalsCallback(**options), tmp_path, ckpt=tmp_path / "three.ckpt", max_steps=6, max_epochs=3)
-    fit(lightning_module(), VitalsCallback(**options), tmp_path, ckpt=tmp_path / "three.ckpt", max_steps=5, max_epochs=3)
+    fit(
+        lightning_module(), VitalsCallback(**options), tmp_path, ckpt=tmp_path / "three.ckpt", max_steps=6, max_epochs=3
+    )
+    fit(
+        lightning_module(), VitalsCallback(**options), tmp_path, ckpt=tmp_path / "three.ckpt", max_steps=5, max_epochs=3
+    )
     assert sorted(nv.open_run(tmp_path / "run").frame(vital="loss")["step"]) == [0, 1, 2, 3, 4]
 
 
