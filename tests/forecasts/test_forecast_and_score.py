@@ -54,7 +54,7 @@ def test_skill_is_against_the_best_baseline_after_the_fact():
     exact = [
         score(made(naive={"b": 110.0}), 110.0),
         score(made(110.0, naive={"b": 110.0}), 110.0),
-    ]  # the baseline is right
+    ]
     assert [m.skill for e in exact for m in by_method([e])] == [-math.inf, 0.0]
     (never,) = by_method([score(made(naive={"a": 60.0}), math.inf)])
     assert math.isnan(never.skill) and "most did not come true" in str(never)
