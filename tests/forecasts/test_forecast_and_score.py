@@ -51,6 +51,11 @@ def test_skill_is_against_the_best_baseline_after_the_fact():
     (found,) = by_method([score(made(naive={"a": 60.0, "b": 150.0}), t) for t in (110.0, 110.0, 112.0)])
     assert found.best_naive == "b" and found.skill == pytest.approx(1 - 10 / 40) and found.coverage80 == 1.0
     assert "skill +0.75 against 'b', 80 % intervals held 100%" in str(found)
+    exact = [
+        score(made(naive={"b": 110.0}), 110.0),
+        score(made(110.0, naive={"b": 110.0}), 110.0),
+    ]
+    assert [m.skill for e in exact for m in by_method([e])] == [-math.inf, 0.0]
     (never,) = by_method([score(made(naive={"a": 60.0}), math.inf)])
     assert math.isnan(never.skill) and "most did not come true" in str(never)
 
