@@ -127,9 +127,8 @@ def _surely(table: Measurements, curve: Series) -> bool:
 def _gain(table: Measurements, parameter: str) -> bool:
     """Whether a weight is the gain of a norm: it begins as a constant, so its drift has no spread to be measured by."""
     owner = parameter.rpartition(".")[0]
-    kinds = {str(s.get("kind")) for s in table.meta.get("sites", ()) if owner in (s.get("name"), s.get("module"))}
     mean, std = (table.get("drift", parameter, m) for m in ("weight_mean", "weight_std"))
-    return "norm" in kinds or (mean is not None and std is not None and std.start < 0.5 * abs(mean.start))
+    return owner in table.norms or (mean is not None and std is not None and std.start < 0.5 * abs(mean.start))
 
 
 def output_push(table: Measurements) -> Series | None:

@@ -52,11 +52,9 @@ class Rule:
 
     def needs_in(self, table: Measurements) -> list[Series]:
         """The series of what it needs, however short."""
-        return [
-            s
-            for (v, _, m), s in table.series.items()
-            if (v, m) in self.needs or (v, m.split("@")[0] + "@") in self.needs
-        ]
+        kinds = table.by_metric.items()
+        wanted = [of for (v, m), of in kinds if (v, m) in self.needs or (v, m.split("@")[0] + "@") in self.needs]
+        return [s for of in wanted for s in of]
 
     def __str__(self) -> str:
         if self.asked is not None:

@@ -39,7 +39,7 @@ class Series:
     steps: np.ndarray
     values: np.ndarray
 
-    @property
+    @cached_property
     def finite(self) -> np.ndarray:
         return self.values[np.isfinite(self.values)]
 
@@ -47,12 +47,12 @@ class Series:
     def last(self) -> float:
         return float(self.values[-1])
 
-    @property
+    @cached_property
     def start(self) -> float:
         """Median of the first tenth of the finite values."""
         return _typical(self.finite[: self._window])
 
-    @property
+    @cached_property
     def end(self) -> float:
         """Median of the last tenth of the finite values."""
         return _typical(self.finite[-self._window :])
@@ -131,11 +131,16 @@ class Measurements:
         """``metric`` of ``vital`` at every site, in order of depth; the rows of the whole model instead with
         ``pooled``; also series without any finite number with ``finite=False``.
         """
-        return [
-            s
-            for (v, site, m), s in self.series.items()
-            if v == vital and m == metric and is_pooled(site) == pooled and (len(s.finite) or not finite)
-        ]
+        found = self.by_metric.get((vital, metric), ())
+        return [s for s in found if is_pooled(s.site) == pooled and (len(s.finite) or not finite)]
+
+    @cached_property
+    def by_metric(self) -> dict[tuple[str, str], list[Series]]:
+        """The curves by (vital, metric), in order of depth."""
+        out: dict[tuple[str, str], list[Series]] = {}
+        for (vital, _, metric), s in self.series.items():
+            out.setdefault((vital, metric), []).append(s)
+        return out
 
     def array(self, vital: str, site: str, metric: str) -> np.ndarray | None:
         """The latest array ``metric`` of ``vital`` at ``site``; None if there is none."""
@@ -144,12 +149,23 @@ class Measurements:
 
     def op(self, site: str) -> str:
         """The operation at ``site`` (``relu``, ``GELU``), where the metadata of the run tells it."""
-        return next((str(s.get("op", "")) for s in self.meta.get("sites", ()) if s.get("name") == site), "")
+        return self._ops.get(site, "")
+
+    @cached_property
+    def _ops(self) -> dict[str, str]:
+        sites = reversed(list(self.meta.get("sites", ())))  # the first of a name counts
+        return {str(s.get("name")): str(s.get("op", "")) for s in sites}
 
     @cached_property
     def roles(self) -> dict[str, str]:
         """What each site is there for, where the run's metadata tells it."""
         return {str(s.get("name")): str(s.get("role", "")) for s in self.meta.get("sites", ())}
+
+    @cached_property
+    def norms(self) -> frozenset[str]:
+        """Names of the sites and modules that are norms, where the run's metadata tells it."""
+        found = [s for s in self.meta.get("sites", ()) if s.get("kind") == "norm"]
+        return frozenset(str(s.get(key)) for s in found for key in ("name", "module"))
 
     def units(self, vital: str, metric: str) -> list[Series]:
         """``metric`` of ``vital`` at the hidden units, in order of depth: a sigmoid at the output, a soft-cap, a router
@@ -198,12 +214,10 @@ class Measurements:
             numbers = len(loss.values) - len(loss.finite), float(loss.values[0]), lowest
         return Totals(len(_steps(s for s in self.series.values() if s.vital != "loss")), *numbers)
 
-    @property
+    @cached_property
     def loss(self) -> Series | None:
-        return next(
-            (s for s in self.series.values() if s.vital == "loss" and s.metric == "loss"),
-            next((s for s in self.series.values() if s.vital == "loss"), None),
-        )
+        given = self.by_metric.get(("loss", "loss")) or [s for s in self.series.values() if s.vital == "loss"]
+        return given[0] if given else None
 
 
 def table(source: Any) -> Measurements:
@@ -236,8 +250,9 @@ def table(source: Any) -> Measurements:
                 f"this one lacks {', '.join(sorted(missing))}"
             )
         return _gathered(source.select("step", "vital", "site", "metric", "value").iter_rows(), (), {})
-    if hasattr(source, "measurements"):
-        given = source.measurements() if callable(source.measurements) else source.measurements
+    given = getattr(source, "measurements", None)
+    if given is not None:
+        given = given() if callable(given) else given
         arrays = getattr(source, "arrays", ())
         return table_of(given, arrays() if callable(arrays) else arrays, _meta(source))
     if isinstance(source, Iterable) and not isinstance(source, str | bytes | Mapping):
@@ -346,8 +361,11 @@ def _without_broken(table: Measurements) -> Measurements:
 
 
 def _series(key: tuple[str, str, str], steps: Any, values: Any) -> Series:
-    order = np.argsort(np.asarray(steps), kind="stable")
-    return Series(*key, np.asarray(steps)[order], np.asarray(values, dtype=np.float64)[order])
+    at, numbers = np.asarray(steps), np.asarray(values, dtype=np.float64)
+    if not (at[1:] >= at[:-1]).all():
+        order = np.argsort(at, kind="stable")
+        at, numbers = at[order], numbers[order]
+    return Series(*key, at, numbers)
 
 
 def _depth(meta: Mapping[str, Any], keys: Iterable[tuple[str, str, str]]) -> dict[str, tuple[int, int, int]]:
@@ -372,4 +390,6 @@ def _steps(curves: Iterable[Series]) -> list[int]:
 
 
 def _typical(values: np.ndarray) -> float:
+    if len(values) == 1:  # as in most series of a short run
+        return float(values[0])
     return float(np.median(values)) if len(values) else float("nan")

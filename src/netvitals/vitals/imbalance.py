@@ -85,7 +85,10 @@ class Imbalance(Vital):
         self._sites = [f"{a.name}→{b.name}" for a, b in kept]
         self._names = list(dict.fromkeys(n for signs in terms for n in signs))
         if self._names:
-            self._signs = np.array([[signs.get(n, 0.0) for n in self._names] for signs in terms])
+            place = {name: i for i, name in enumerate(self._names)}
+            self._signs = np.zeros((len(terms), len(place)))
+            for row, signs in zip(self._signs, terms):
+                row[[place[n] for n in signs]] = list(signs.values())
 
 
 class StepAccounting(Vital):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -62,6 +63,7 @@ class _Origin:
     """A view of a parameter: along each dimension of the parameter, the index of every element."""
 
     name: str
+    shape: tuple[int, ...]  # of the parameter
     dims: tuple[Tensor, ...]
 
 
@@ -105,7 +107,7 @@ def _layer(
     if origin is None:
         name, part = f"{op.module}.weight" if op.module else "weight", ParameterPart(parameter=made_of[0])
     else:
-        name, part = origin.name, ParameterPart(parameter=origin.name, index=_index(origin, flow))
+        name, part = origin.name, ParameterPart(parameter=origin.name, index=_index(origin))
     named = next((n for n in ties.get(name, ()) if n.rpartition(".")[0] == op.module), name)
     first = op.inputs.index(weight) < op.inputs.index(data)  # W @ x instead of x @ W
     matrix = op.name in _MATRIX
@@ -144,7 +146,7 @@ def _origins(flow: Dataflow) -> dict[int, _Origin]:
             ranges = (
                 torch.arange(n).view([-1 if k == d else 1 for k in range(len(v.shape))]) for d, n in enumerate(v.shape)
             )
-            out[v.index] = _Origin(v.name, tuple(r.expand(v.shape) for r in ranges))
+            out[v.index] = _Origin(v.name, tuple(v.shape), tuple(r.expand(v.shape) for r in ranges))
     for op in flow.operations:
         if not op.inputs or op.inputs[0] not in out:
             continue
@@ -155,14 +157,14 @@ def _origins(flow: Dataflow) -> dict[int, _Origin]:
             for value in op.outputs:
                 dims = [replayed(op, value, lambda _, d=d: d) for d in origin.dims]
                 if all(d is not None for d in dims):
-                    out[value] = _Origin(origin.name, tuple(d for d in dims if d is not None))
+                    out[value] = replace(origin, dims=tuple(d for d in dims if d is not None))
     return out
 
 
-def _index(origin: _Origin, flow: Dataflow) -> tuple[int | slice | tuple[int, ...], ...]:
+def _index(origin: _Origin) -> tuple[int | slice | tuple[int, ...], ...]:
     """Where in its parameter a view lies; empty for all of it."""
-    shape = next(v.shape for v in flow.values if v.source == "parameter" and v.name == origin.name)
-    return shortened([indexed(_along(d).flatten().unique().tolist(), n) for d, n in zip(origin.dims, shape)])
+    places = [np.unique(_along(d).numpy()).tolist() for d in origin.dims]
+    return shortened([indexed(at, n) for at, n in zip(places, origin.shape)])
 
 
 def _along(index: Tensor) -> Tensor:

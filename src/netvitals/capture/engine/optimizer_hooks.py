@@ -83,8 +83,9 @@ class OptimizerHooks:
         self.attend()
         self._moved, self._keep = moved, keep
         if keep and not self._seen and not self._expected:
+            arrived = torch.compiler.disable(self._arrived)
             self._arriving = [
-                p.register_post_accumulate_grad_hook(torch.compiler.disable(self._arrived))
+                p.register_post_accumulate_grad_hook(arrived)
                 for p in self._parameters.values()
                 if p.requires_grad
             ]

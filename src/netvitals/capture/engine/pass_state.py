@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from netvitals._help import hint
 from netvitals.anatomy import Anatomy
 from netvitals.capture.channels import Stacks
+from netvitals.capture.engine.hook import Hook
 from netvitals.capture.engine.modules import ModuleInfo
 from netvitals.capture.engine.pass_plan import PassPlan
 from netvitals.capture.engine.planning.origins import Origin
@@ -225,7 +225,7 @@ def when_arrives(value: Tensor) -> Await | None:
         return None
 
     def wait(arrived: Callable[[Tensor], None]) -> None:
-        value.register_hook(torch.compiler.disable(arrived))
+        value.register_hook(Hook(arrived))
 
     return wait
 
@@ -242,7 +242,7 @@ def when_leaves(node: tuple[Any, int] | None) -> Await | None:
             if g is not None:
                 arrived(g)
 
-        made.register_prehook(torch.compiler.disable(before))
+        made.register_prehook(Hook(before))
 
     return wait
 
