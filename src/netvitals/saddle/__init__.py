@@ -13,6 +13,7 @@ On a network (``saddle.measure``):
 * :func:`escape_rollout`: the same from one look, for chains, attention and gated blocks of small layers;
 * :func:`bottleneck`: which layers are small, and the law they imply;
 * :func:`measure_steps`: what an optimizer step did to Δ, beside plain SGD; the vital sign ``accounting`` in a watch;
+* :func:`signal_energy`: how strongly a module follows the first mode of its data, and what feeds this;
 * :func:`fit_exponent`: the power of ε from measured escape times.
 
 From theory, without a network (``saddle.laws``):
@@ -53,6 +54,8 @@ from netvitals.saddle.measure.growth import rate_left as rate_left
 from netvitals.saddle.measure.identity import ImbalanceIdentity as ImbalanceIdentity
 from netvitals.saddle.measure.identity import PairImbalance as PairImbalance
 from netvitals.saddle.measure.identity import imbalance
+from netvitals.saddle.measure.module_signal import ModuleSignal as ModuleSignal
+from netvitals.saddle.measure.module_signal import signal_energy
 from netvitals.saddle.measure.outlook import LEAVES as LEAVES
 from netvitals.saddle.measure.outlook import forecast_escape
 from netvitals.saddle.measure.pairs import ChainImbalance as ChainImbalance
@@ -84,6 +87,7 @@ __all__ = [
     "measure_growth",
     "measure_plateau",
     "measure_steps",
+    "signal_energy",
     "escape_rollout",
     # laws
     "EscapeTime",
