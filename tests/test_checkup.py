@@ -91,13 +91,13 @@ def test_curvature_is_left_out_with_a_reason(monkeypatch):
 def test_curvature_of_a_large_model_keeps_to_its_time_and_says_what_was_left_out(monkeypatch):
     model, batch = small()
     monkeypatch.setattr(sys.modules["netvitals.checkups"], "CURVATURE_TIMED", 10)
-    real, examples = nv.curvature.plan, []
+    real, examples = nv.curvature.cost, []
 
     def slow(model, loss_fn, some, **options):  # a second for each example
         examples.append(len(some["x"] if isinstance(some, dict) else some[0]))
         return replace(real(model, loss_fn, some, **options), seconds=float(examples[-1]))
 
-    monkeypatch.setattr(nv.curvature, "plan", slow)
+    monkeypatch.setattr(nv.curvature, "cost", slow)
     found = nv.checkup(model, F.cross_entropy, batch, curvature_seconds=2.0)
     have = len(batch[0])
     assert examples == [have, 2] and found.curvature.examples == 2

@@ -305,13 +305,13 @@ def _affordable(
     model: nn.Module, loss_fn: Any, first: Callable[[int], Any], few: int, mode: Mode, seconds: float
 ) -> tuple[int, int, str]:
     """Examples and probes that fit the time, by a timed product; and in words what was left out, or why all of it."""
-    from netvitals.curvature import plan
+    from netvitals.curvature import cost
 
     wanted, probes = few, CURVATURE_PROBES
-    took = plan(model, loss_fn, first(few), mode=mode, probes=probes).seconds
+    took = cost(model, loss_fn, first(few), mode=mode, probes=probes).seconds
     if took > seconds and few > 1:
         few = max(1, min(few - 1, int(few * seconds / took)))
-        took = plan(model, loss_fn, first(few), mode=mode, probes=probes).seconds
+        took = cost(model, loss_fn, first(few), mode=mode, probes=probes).seconds
     if took > seconds:
         probes = max(4, int(probes * seconds / took))
         took *= probes / CURVATURE_PROBES

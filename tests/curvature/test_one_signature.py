@@ -17,7 +17,8 @@ MEASURES = {
     "between_layers": {"probes": 4},
     "between_layers in parameter space": {"probes": 4, "space": "parameter"},
     "between_layers exactly": {"method": "exact"},
-    "plan": {"probes": 4},
+    "cost": {"probes": 4},
+    "graph": {"probes": 4},
     "trace": {"probes": 4},
     "top_eigenvalues": {"k": 2},
     "spectral_density": {"steps": 4, "runs": 2},
@@ -91,6 +92,12 @@ def test_contexts_take_the_same_batches(name, task):
     assert torch.equal(*seen)
 
 
+def test_jacobians_that_are_printed_say_how_they_are_used(task):
+    model, x, y = task
+    text = str(curvature.node_jacobians(model, "ce", (x, y)))
+    assert text.startswith("node_jacobians of Named") and "with curvature.node_jacobians(...) as found:" in text
+
+
 @pytest.mark.parametrize("case", [*MEASURES, *CONTEXTS])
 def test_the_old_order_is_refused_with_a_sentence(case, task):
     model, x, y = task
@@ -108,8 +115,8 @@ def test_results_are_one_screen_plain_data_and_html(case, task):
     assert len(text.splitlines()) <= 45 and "array(" not in text and "tensor(" not in text
     assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["skipped"] == found.skipped
     assert found._repr_html_().startswith("<pre")
-    if case == "plan":
-        with pytest.raises(TypeError, match="CostPlan is not a table"):
+    if case == "cost":
+        with pytest.raises(TypeError, match="CostEstimate is not a table"):
             found.to_frame()
     else:
         assert len(found.to_frame()) == len(found.rows()) > 0

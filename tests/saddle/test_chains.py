@@ -6,7 +6,7 @@ import torch
 
 from netvitals import saddle
 from netvitals.saddle.measure.chains import chains, linear_escape
-from netvitals.saddle.measure.signal import signal_energy, signal_margins
+from netvitals.saddle.measure.signal import signal_margins, stack_signal
 from netvitals.saddle.students.network import ansatz_stack
 from netvitals.saddle.students.task import aligned_sample
 from netvitals.saddle.students.trajectories import flow
@@ -75,7 +75,7 @@ def test_detectors_fire_where_signal_and_scale_pass_their_levels():
     assert np.isfinite(run.escape).all() and (run.escape[:, 1] < run.escape[:, 2]).all()
     for copy in range(2):
         s = run.paths.t[:, copy].numpy()
-        told = [signal_energy(run.weights(i), task, sample, 3) for i in range(len(s))]
+        told = [stack_signal(run.weights(i), task, sample, 3) for i in range(len(s))]
         gamma = np.array([float(t.gamma[copy]) for t in told])
         scale = np.array([float(t.scale[copy]) for t in told])
         assert np.interp(run.escape[copy, 0], s, gamma) == pytest.approx(0.05, rel=0.05)

@@ -1,8 +1,8 @@
 """The Hessian between layers: H = GN + T, exact and stochastic. If unsure, use ``report``.
 
-* Measure a model: ``between_layers`` (every pair of its layers), ``graph`` (which edge carries the curvature), ``trace``, ``diagonal``, ``top_eigenvalues`` and
-  ``spectral_density`` (its parameters), ``activation_bend`` (where T comes from); ``plan`` says beforehand what
-  ``between_layers`` will cost.
+* Measure a model: ``between_layers`` (every pair of its layers), ``graph`` (which edge carries the curvature),
+  ``trace``, ``diagonal``, ``top_eigenvalues`` and ``spectral_density`` (its parameters), ``activation_bend`` (where T
+  comes from); ``cost`` says beforehand what ``between_layers`` will cost.
 * Say what it means: ``recommend``, ``bottlenecks``, ``dropped_blocks``, ``decay``,
   ``bandwidth``; pictures are drawn by ``netvitals.report.curvature_pictures``.
 * Build on it: ``operators`` (products with blocks or the whole matrix: Hessian, Gauss–Newton, Fisher), their
@@ -34,8 +34,8 @@ from netvitals.curvature.matrices.kronecker import Kronecker as Kronecker
 from netvitals.curvature.matrices.kronecker import kronecker
 from netvitals.curvature.matrices.solving import damped_inverse
 from netvitals.curvature.measure.between_layers import between_layers
-from netvitals.curvature.measure.cost import CostPlan as CostPlan
-from netvitals.curvature.measure.cost import plan
+from netvitals.curvature.measure.cost import CostEstimate as CostEstimate
+from netvitals.curvature.measure.cost import cost
 from netvitals.curvature.measure.density import SpectralDensity as SpectralDensity
 from netvitals.curvature.measure.density import spectral_density
 from netvitals.curvature.measure.following import ParameterLook as ParameterLook
@@ -59,7 +59,7 @@ __all__ = [
     # measure a model
     "between_layers",
     "graph",
-    "plan",
+    "cost",
     "trace",
     "diagonal",
     "top_eigenvalues",

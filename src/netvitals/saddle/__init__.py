@@ -10,6 +10,7 @@ On a network (``saddle.measure``):
 * :func:`measure_plateau`: a measurement of a network on its plateau, which the forecast rests on;
 * :func:`bottleneck`: which layers are small, and the law they imply;
 * :func:`measure_steps`: what an optimizer step did to Δ, beside plain SGD; the vital sign ``accounting`` in a watch;
+* :func:`signal_energy`: how strongly a module follows the first mode of its data, and what feeds this;
 * :func:`fit_exponent`: the power of ε from measured escape times.
 
 From theory, without a network (``saddle.laws``):
@@ -48,6 +49,8 @@ from netvitals.saddle.measure.forecasting import optimizer_rule as optimizer_rul
 from netvitals.saddle.measure.identity import ImbalanceIdentity as ImbalanceIdentity
 from netvitals.saddle.measure.identity import PairImbalance as PairImbalance
 from netvitals.saddle.measure.identity import imbalance
+from netvitals.saddle.measure.module_signal import ModuleSignal as ModuleSignal
+from netvitals.saddle.measure.module_signal import signal_energy
 from netvitals.saddle.measure.outlook import LEAVES as LEAVES
 from netvitals.saddle.measure.outlook import forecast_escape as forecast_escape
 from netvitals.saddle.measure.pairs import ChainImbalance as ChainImbalance
@@ -76,6 +79,7 @@ __all__ = [
     "measure_plateau",
     "measure_steps",
     "plateau",
+    "signal_energy",
     # laws
     "EscapeTime",
     "drive",

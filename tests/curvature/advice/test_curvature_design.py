@@ -294,11 +294,11 @@ def test_skip_placement_by_search_beats_or_equals_uniform():
 def test_plan_predicts_the_products():
     net = mlp([40] * 4)
     data = batch(40)
-    planned = curvature.plan(net, F.cross_entropy, data, probes=12)
+    planned = curvature.cost(net, F.cross_entropy, data, probes=12)
     found = between_layers(net, F.cross_entropy, data, probes=12)
     assert planned.products == found.products and planned.nodes == found.nodes
     assert planned.gradients == pytest.approx(found.cost, rel=0.3)
-    exact = curvature.plan(net, F.cross_entropy, data, method="exact")
+    exact = curvature.cost(net, F.cross_entropy, data, method="exact")
     assert exact.products == 160 and exact.block_bytes == 2 * 160**2 * 8
     assert "gradient-equivalents" in str(exact) and planned.seconds > 0
 

@@ -17,7 +17,7 @@ from netvitals.curvature.engine.tape import Space, recorded
 
 
 @dataclass(frozen=True, kw_only=True)
-class CostPlan(Result):
+class CostEstimate(Result):
     """Products, gradient-equivalents, bytes and seconds; the seconds come from one timed product on this machine.
 
     Returned by :func:`plan`.
@@ -53,7 +53,7 @@ class CostPlan(Result):
 
 
 @undisturbed
-def plan(
+def cost(
     model: nn.Module,
     loss_fn: LossFn,
     batch: Any,
@@ -65,8 +65,8 @@ def plan(
     space: Space = "activation",
     dtype: torch.dtype | None = None,
     memory: int = 2 << 30,
-) -> CostPlan:
-    """The cost of ``interlayer`` with the same arguments, from one pass and one product.
+) -> CostEstimate:
+    """The cost of ``between_layers`` with the same arguments, from one pass and one product.
 
     Args:
         model: any module; left exactly as it was.
@@ -84,7 +84,7 @@ def plan(
         Products, gradient-equivalents, bytes and seconds.
 
     >>> net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
-    >>> plan(net, nn.MSELoss(), (torch.randn(8, 3), torch.randn(8, 2)), probes=10).products
+    >>> cost(net, nn.MSELoss(), (torch.randn(8, 3), torch.randn(8, 2)), probes=10).products
     4
     """
     if method == "exact" and dtype is None:
@@ -105,7 +105,7 @@ def plan(
         each = (time.perf_counter() - began) / m
         per = (products.cost.gradients - spent) / m
         item = products.flat[0].element_size()
-        return CostPlan(
+        return CostEstimate(
             nodes=tuple(n.name for n in tape.nodes),
             chosen=tape.chosen,
             products=count,

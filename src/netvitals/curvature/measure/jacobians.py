@@ -8,7 +8,6 @@ gain $\frac1{2m}\log(\|\Pi\|_F^2/d)$, what a typical direction feels.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
@@ -23,6 +22,7 @@ from netvitals.curvature.engine.nodes import Choice
 from netvitals.curvature.engine.problem import Problem, laboratory
 from netvitals.curvature.engine.products import Products
 from netvitals.curvature.engine.tape import Tape, recorded
+from netvitals.curvature.engine.within import within
 from netvitals.curvature.measure.result import shortened, skipped_line
 
 
@@ -121,7 +121,7 @@ class NodeJacobians:
         return EdgeNorms(norms, max(norms.values()), graph.topology.fan_out)
 
 
-@contextmanager
+@within
 @undisturbed
 def node_jacobians(
     model: nn.Module,

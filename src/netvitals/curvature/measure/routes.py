@@ -1,7 +1,7 @@
-r"""The paper's graph of a module: which edge carries the curvature between two layers, and which paths.
+r"""The paper's graph of a module: which edge, and which path, carries the curvature between two layers.
 
-One forward pass is cut at every node: the node's output becomes a variable of its own, so that each derivative is of one
-edge $p\to u$ alone, $D_{u,p}=\partial g_u/\partial f_p$. With $\delta_u$ the gradient of the loss at node u, the block
+One forward pass is cut at every node: the node's output becomes a variable of its own, so that each derivative is of
+one edge $p\to u$ alone, $D_{u,p}=\partial g_u/\partial f_p$. With $\delta_u$ the gradient of the loss at node u, the block
 $H_{v,w}$ is built from the loss backwards,
 
 $$H_{v,w}=\sum_{u\in Ch(v)}\Big(D_{u,v}^\top H_{u,w}+\sum_{p\in Pa(u)}(\delta_u\cdot T_{u;v,p})\,J_{p,w}\Big),$$
@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -393,7 +394,7 @@ def _measured(cut: _Cut, of: str | None, probes: int, seed: int, progress: Progr
         if progress is not None:
             progress(k + 1, count)
     size = lambda values: _norm(np.array(values), exact)
-    routes, squares = [], {}
+    routes, squares = [], dict[str, float]()
     for (v, via), seen in edges.items():
         gn, carried, added = (size([s[i] for s in seen]) for i in range(3))
         squares[v] = squares.get(v, 0.0) + gn[0] ** 2
@@ -474,7 +475,7 @@ def _along(cut: _Cut, ways: Sequence[tuple[str, ...]], z: Vector, pairs: dict[tu
     """The Gauss–Newton contribution of every pair of paths, times z."""
     for j, way in enumerate(ways):
         tangent = z
-        for p, u in zip(way, way[1:]):
+        for p, u in pairwise(way):
             tangent = cut.push(u, {p: tangent})[0]
         curved = cut.curved(tangent)
         for i, back in enumerate(ways):

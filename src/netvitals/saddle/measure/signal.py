@@ -73,7 +73,7 @@ class SignalEnergy(Result):
         return text + (f" (first of {len(self.gamma)})" if len(self.gamma) > 1 else "")
 
 
-def signal_energy(
+def stack_signal(
     weights: Stack, task: Teacher, sample: Sample, r: int, *, small: Sequence[int] | None = None
 ) -> SignalEnergy:
     """Signal energy of networks against the first mode of a teacher."""

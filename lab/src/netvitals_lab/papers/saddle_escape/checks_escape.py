@@ -12,7 +12,7 @@ from netvitals.saddle.laws.chain import ScalarChain
 from netvitals.saddle.laws.escape import balanced, next_to_leading
 from netvitals.saddle.measure import signal as signal_measures
 from netvitals.saddle.measure.bottlenecks import positional_drive
-from netvitals.saddle.measure.signal import signal_energy
+from netvitals.saddle.measure.signal import stack_signal
 from netvitals.saddle.students.network import gradients
 from netvitals.saddle.students.task import aligned_sample, antithetic_sample
 from netvitals.saddle.students.trajectories import flow
@@ -106,10 +106,10 @@ def signal(seed: int) -> Numbers:
     task = saddle.teacher("tanh", 8)
     sample = aligned_sample(task.directions[0], 48)
     make = lambda eps, depth=4: saddle.he_stack(depth, 32, 8, small=3, eps=eps, seeds=[seed], dtype=torch.float64)
-    histories = {eps: signal_energy(make(eps), task, sample, 3) for eps in (0.03, 0.01)}
+    histories = {eps: stack_signal(make(eps), task, sample, 3) for eps in (0.03, 0.01)}
     gap = {e: abs(float(s.teacher_term / (s.beta * s.h * s.energy)) - 1) for e, s in histories.items()}
     rank = {e: float(s.rank_one.max()) for e, s in histories.items()}
-    tiny = signal_energy(make(0.003), task, sample, 3)
+    tiny = stack_signal(make(0.003), task, sample, 3)
     out = {
         "drive gap": gap[0.01],
         "drive gap order": math.log(gap[0.03] / gap[0.01]) / math.log(3),
@@ -125,7 +125,7 @@ def signal(seed: int) -> Numbers:
     ratio, self_ratio, floor, drift = [], [], [], []
     for i in steps:
         now = run.weights(i)
-        s = signal_energy(now, task, sample, 3)
+        s = stack_signal(now, task, sample, 3)
         if float(s.scale[0]) <= 0.4 and float(s.gamma[0]) > 1e-6:
             ratio.append(float(s.drive_ratio[0]))
             self_ratio.append(abs(float(s.self_ratio[0])))

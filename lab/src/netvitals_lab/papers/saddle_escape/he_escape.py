@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from netvitals import saddle
-from netvitals.saddle.measure.signal import signal_energy
+from netvitals.saddle.measure.signal import stack_signal
 from netvitals.saddle.students import trajectories
 from netvitals.saddle.students.task import aligned_sample, antithetic_sample
 from netvitals_lab import (
@@ -161,7 +161,7 @@ def trial(config: Config) -> list[Row]:
             ).escape
         )
     forward = aligned_sample(task.directions[0], 16)
-    gamma = signal_energy(stack, task, forward, config["r"]).gamma
+    gamma = stack_signal(stack, task, forward, config["r"]).gamma
     pairs = [(e, s) for e in config["eps"] for s in config["seeds"]]
     return [
         {

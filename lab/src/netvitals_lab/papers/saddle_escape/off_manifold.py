@@ -15,7 +15,7 @@ from torch import Tensor
 
 from netvitals import saddle
 from netvitals.saddle.measure.chains import chains, linear_escape
-from netvitals.saddle.measure.signal import comparison, exit_time, signal_energy, signal_margins
+from netvitals.saddle.measure.signal import comparison, exit_time, signal_margins, stack_signal
 from netvitals.saddle.students.network import Stack, ansatz_stack, losses, normalized_rates
 from netvitals.saddle.students.task import Sample, Teacher, aligned_sample
 from netvitals.saddle.students.trajectories import FlowRun, flow
@@ -93,7 +93,7 @@ def manifold(config: Config) -> list[Row]:
     last = lambda w: (torch.linalg.matrix_norm(w[1], 2).log() - np.log(level))[:, None]
     rates = None if uniform else normalized_rates(depth, width)
     run = flow(weights, task, aligned_sample(v, config["nodes"]), thresholds=(), events=last, rates=rates, rtol=1e-8)
-    seen = signal_energy(weights, task, aligned_sample(v, config["nodes"]), r)
+    seen = stack_signal(weights, task, aligned_sample(v, config["nodes"]), r)
     rate = torch.tensor(rates or [1.0] * depth, dtype=torch.float64)
     mass = (rate * seen.layer_energy[0].square())[:r]  # of γ̇: rate-weighted
     return [
@@ -165,7 +165,7 @@ def _told(run: FlowRun, task: Teacher, sample: Sample, r: int) -> dict[str, Tens
     y = task.target(sample.x)
     for step in range(run.paths.t.shape[0]):
         now = run.weights(step)
-        s, c = signal_energy(now, task, sample, r), chains(now, task.directions[0])
+        s, c = stack_signal(now, task, sample, r), chains(now, task.directions[0])
         mass = s.layer_energy[:, :r].square()
         parts = {
             "s": run.paths.t[step],
