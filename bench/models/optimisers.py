@@ -26,7 +26,7 @@ RATES = {
     "ddcadam": (1e-3, 3e-3, 1e-2, 3e-2),
     "ddcadam-printed": (3e-4, 1e-3, 3e-3, 1e-2, 3e-2),
     "sgd": (1e-2, 3e-2, 1e-1, 3e-1, 1.0),
-    "ddc-sgd": (1e-3, 3e-3, 1e-2, 3e-2, 1e-1),
+    "ddc-sgd": (3e-2, 1e-1, 3e-1, 1.0, 3.0),
 }
 NAMES = {
     "adam": "Adam",

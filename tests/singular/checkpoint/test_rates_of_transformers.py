@@ -214,7 +214,7 @@ def test_every_layer_has_the_rates_that_are_predicted(name):
     assert wrong == [] or name == "ResNet, group norm"
     assert found.agrees and all(p.why for p in found.parts)
     assert all(torch.equal(v, before[k]) for k, v in net.state_dict().items())
-    layers = {p.layer.partition(" (")[0] for p in found.parts}
+    layers = {p.layer.partition(" (")[0].partition(",")[0] for p in found.parts}
     linear = {n for n, m in net.named_modules() if isinstance(m, nn.Linear | nn.Conv2d)}
     assert layers == linear and not found.skipped.keys() & linear
 
@@ -241,11 +241,28 @@ def test_a_tied_embedding_is_dead_too():
     assert tied.A["blocks.0.down"] == 8
 
 
-def test_heads_of_a_fused_weight_are_parts_with_rates_of_their_own():
+def test_every_head_has_a_dead_direction_and_rates_of_its_own():
+    torch.manual_seed(0)
     found = rates(GPT(depth=1), "ce", TOKENS())
-    g = {p.layer: p for p in found.parts if p.factor == "G"}
-    assert {n for n in g if "qkv" in n} == {f"blocks.0.attn.qkv ({part})" for part in "qkv"}
-    assert "scores" in g["blocks.0.attn.qkv (q)"].why and "norm" in g["blocks.0.attn.qkv (v)"].why
+    g = {p.layer: p for p in found.parts if p.factor == "G" and "qkv" in p.layer}
+    assert set(g) == {f"blocks.0.attn.qkv ({part}), head {h}" for part in "qkv" for h in (0, 1)}
+    rows = [found.units[name] for name in g]
+    assert len(set(rows)) == 6 and [r // 4 for r in rows] == [0, 1, 2, 3, 4, 5]  # 8 queries, 8 keys, 8 values
+    assert "scores" in g["blocks.0.attn.qkv (q), head 1"].why and "norm" in g["blocks.0.attn.qkv (v), head 0"].why
+    into = [p for p in found.parts if p.factor == "A" and ".o" in p.layer]
+    assert [p.layer for p in into] == ["blocks.0.attn.o, head 0", "blocks.0.attn.o, head 1"]
+    assert all(abs(p.difference) < 0.01 for p in [*g.values(), *into])
+    curves = {round(p.fit.coefficient, 9) for p in g.values()}
+    assert len(curves) == 6  # not one direction read six times
+
+
+def test_queries_that_share_keys_share_their_dead_direction():
+    torch.manual_seed(0)
+    found = rates(Llama(h=4, kv=2, depth=1, rope=False), "ce", TOKENS())
+    assert {p.layer for p in found.parts if ".q" in p.layer and p.factor == "G"} == {
+        f"blocks.0.attn.q, head {h}" for h in (0, 1)
+    }
+    assert found.agrees and all(abs(p.difference) < 0.05 for p in found.parts)
 
 
 def test_behind_a_layer_norm_a_starts_at_zero_and_gains_two_a_weight():

@@ -9,7 +9,7 @@ own: a saturated unit, a closed one, a window that is not asymptotic.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -146,9 +146,9 @@ def rates(
 
     A copy of ``model`` is put on the aligned path, and its exponents are compared with those its anatomy predicts.
 
-    On every axis of channels that weights lead both to and from, one channel is made dead: its incoming and outgoing
-    weights are zero but for t where two dead channels meet, and its biases are zero. At the ends of the network, the
-    channel keeps the direction of its own weights, of length t.
+    On every axis of channels that weights lead both to and from, one channel is made dead, one of every attention
+    head: its incoming and outgoing weights are zero but for t where two dead channels meet, and its biases are
+    zero. At the ends of the network, the channel keeps the direction of its own weights, of length t.
 
     Args:
         model: of linear layers, convolutions, embeddings, activations, norms, sums, products of branches and attention
@@ -179,26 +179,26 @@ def rates(
         graph = rate_graph(net, task.inputs)
         predicted = network_rates(graph)
         path = _Path(net, graph, units or {})
-        entries: dict[tuple[str, str], list[float]] = {}
+        entries: dict[tuple[str, str, str], list[float]] = {}
         for t in ts:
             path.move(t)
             factors = kfac(net, likelihood, task.inputs, mode=mode, only=sorted(path.modules), spectra=False)
-            for step, (out, into) in path.directions.items():
+            for (step, which, head), direction in path.directions.items():
                 if step.name in factors.layers:
                     factor = factors[step.name]
-                    for which, moment, direction in (("G", factor.G, out), ("A", factor.A, into)):
-                        entries.setdefault((step.label, which), []).append(dead_entry(moment, direction))
+                    moment = factor.G if which == "G" else factor.A
+                    entries.setdefault((step.label, which, head), []).append(dead_entry(moment, direction))
     order = sorted(entries, key=lambda key: key[1], reverse=True)
-    parts = tuple(_part(name, which, predicted, ts, entries[name, which]) for name, which in order)
+    parts = tuple(_part(name, which, head, predicted, ts, entries[name, which, head]) for name, which, head in order)
     return RateDeviation(
         parts=parts, law=predicted.law, notes=predicted.notes, units=path.units, ts=ts, skipped=factors.skipped
     )
 
 
-def _part(name: str, which: str, predicted: Rates, ts: Sequence[float], ys: list[float]) -> LayerDeviation:
+def _part(name: str, which: str, head: str, predicted: Rates, ts: Sequence[float], ys: list[float]) -> LayerDeviation:
     exponent = (predicted.G if which == "G" else predicted.A)[name]
     why = predicted.why.get((name, which), "")
-    return LayerDeviation(layer=name, factor=which, predicted=exponent, why=why, fit=rate_fit(ts, ys, floor=0.0))
+    return LayerDeviation(layer=name + head, factor=which, predicted=exponent, why=why, fit=rate_fit(ts, ys, floor=0.0))
 
 
 class _Path:
@@ -215,98 +215,115 @@ class _Path:
             width = next(len(s.rows) for s in graph.weights if s.name == name)
             if not 0 <= unit < width:
                 raise ValueError(f"{name} writes channels 0 to {width - 1}; units names {unit}")
-        self.by_axis = {graph.axes[s.output]: units[s.name] for s in graph.weights if s.name in units}
-        self.rows: dict[Step, list[int] | None] = {}
-        self.columns: dict[Step, list[int] | None] = {}
+        named = {graph.axes[s.output]: units[s.name] for s in graph.weights if s.name in units}
+        self.dead = {axis: self._chosen(axis, named.get(axis)) for axis in set(graph.axes.values())}
+        self.rows: dict[Step, list[list[int]]] = {}  # by head; [] at a free end
+        self.columns: dict[Step, list[list[int]]] = {}
         for step in graph.weights:
-            out, into = self._dead(graph.axes[step.output]), self._dead(graph.axes[step.inputs[0]])
-            self.rows[step] = None if out is None else list(step.rows[out])
-            self.columns[step] = None if into is None else [c for c, k in enumerate(graph.reads(step)) if k == into]
-        self.units = {s.label: d for s in graph.weights if (d := self._dead(graph.axes[s.output])) is not None}
+            reads = graph.reads(step)
+            self.rows[step] = [list(step.rows[k]) for k in self.dead[graph.axes[step.output]]]
+            self.columns[step] = [
+                [c for c, k in enumerate(reads) if k == dead] for dead in self.dead[graph.axes[step.inputs[0]]]
+            ]
+        self.units = {s.label + _head(h, rows): rows[h][0] for s, rows in self.rows.items() for h in range(len(rows))}
         # the path starts from the trained weights with the dead channels taken out
         self.fixed = {name: self._without(name) for name in self.weights}
         self.modules = {n for n in self.weights if n in dict(net.named_modules())}
         first = {s.label: s for s in reversed(graph.weights) if s.name in self.modules}  # a weight may be used twice
-        self.directions = {s: self._directions(s) for s in graph.weights if s in first.values()}
+        self.directions = {
+            (s, which, head): direction
+            for s in graph.weights
+            if s in first.values()
+            for which, head, direction in self._directions(s)
+        }
         with torch.no_grad():
             for step, rows in self.rows.items():
-                if step.name in self.biases and rows is not None:
-                    self.biases[step.name][rows] = 0
+                if step.name in self.biases:
+                    self.biases[step.name][_flat(rows)] = 0
             shifts = parameters | dict(net.named_buffers())
             for step in graph.steps:
-                dead = self._dead(graph.axes[step.output]) if step.bias else None
                 for name in step.bias:
-                    if dead is not None and shifts.get(name) is not None:
-                        shifts[name][dead] = 0
+                    if shifts.get(name) is not None:
+                        shifts[name][self.dead[graph.axes[step.output]]] = 0
 
     def _matrix(self, name: str, weight: Tensor) -> Tensor:
         """As (out, in, …), a view."""
         return weight if self.graph.layers[name].out_dim == 0 else weight.transpose(0, 1)
 
-    def _dead(self, axis: int) -> int | None:
-        """The dead channel of an axis: the one named, or that with the smallest weights; None at a free end."""
+    def _chosen(self, axis: int, named: int | None) -> list[int]:
+        """The dead channel of an axis, of every attention head one: the one named, or that with the smallest weights.
+
+        Empty at a free end.
+        """
         if self.graph.free(axis):
-            return None
-        if axis not in self.by_axis:
-            size = torch.zeros(self.graph.channels(axis), dtype=torch.float64)
-            for step in self.graph.weights:
-                w = self._matrix(step.name, self.weights[step.name].detach()).double()
-                if self.graph.axes[step.output] == axis:
-                    own = w.flatten(1).square().sum(1)
-                    size += torch.stack([own[list(rows)].sum() for rows in step.rows])
-                if self.graph.axes[step.inputs[0]] == axis:
-                    size.index_add_(
-                        0, torch.tensor(self.graph.reads(step)), w.transpose(0, 1).flatten(1).square().sum(1)
-                    )
-            self.by_axis[axis] = int(size.argmin())
-        return self.by_axis[axis]
+            return []
+        size = torch.zeros(self.graph.channels(axis), dtype=torch.float64)
+        for step in self.graph.weights:
+            w = self._matrix(step.name, self.weights[step.name].detach()).double()
+            if self.graph.axes[step.output] == axis:
+                own = w.flatten(1).square().sum(1)
+                size += torch.stack([own[list(rows)].sum() for rows in step.rows])
+            if self.graph.axes[step.inputs[0]] == axis:
+                size.index_add_(0, torch.tensor(self.graph.reads(step)), w.transpose(0, 1).flatten(1).square().sum(1))
+        if named is not None:
+            size[named] = -1
+        by_head = size.reshape(self.graph.heads(axis), -1)
+        return [h * by_head.shape[1] + int(k) for h, k in enumerate(by_head.argmin(1))]
 
     def _without(self, name: str) -> tuple[Tensor, Tensor]:
         """The weight without its dead channels, and what is added to it for every t."""
         w = self._matrix(name, self.weights[name].detach().clone())
         rest, added = w.clone(), torch.zeros_like(w)
         for step in self.rows:
-            rows, columns = self.rows[step], self.columns[step]
-            if step.name == name and rows is not None:
-                rest[rows] = 0
-            if step.name == name and columns is not None:
-                rest[:, columns] = 0
+            if step.name == name:
+                rest[_flat(self.rows[step])] = 0
+                rest[:, _flat(self.columns[step])] = 0
         for step in self.rows:
-            rows, columns = self.rows[step], self.columns[step]
-            if step.name != name or (rows is None and columns is None):
+            rows, columns = _flat(self.rows[step]), _flat(self.columns[step])
+            if step.name != name or not (rows or columns):
                 continue
-            every = lambda chosen, size: list(range(size)) if chosen is None else chosen
+            every = lambda chosen, size: chosen or list(range(size))
             at = torch.meshgrid(
                 torch.tensor(every(rows, w.shape[0])), torch.tensor(every(columns, w.shape[1])), indexing="ij"
             )
             own = w[at]
-            if rows is not None and columns is not None:
+            if rows and columns:
                 own = own.abs()  # t is positive where two dead channels meet: a ReLU lets it through
             added[at] = own / own.norm() if float(own.norm()) > 0 else torch.ones_like(own)
         return rest, added
 
-    def _directions(self, step: Step) -> tuple[Tensor, Tensor]:
-        """Dead unit vectors in the outputs of a layer and in its unfolded inputs."""
+    def _directions(self, step: Step) -> Iterator[tuple[str, str, Tensor]]:
+        """Dead unit vectors in the outputs of a layer ("G") and in its unfolded inputs ("A"), one a head."""
         rows, columns = self.rows[step], self.columns[step]
         _, added = self.fixed[step.name]
         width, channels, *kernel = added.shape
-        taps = math.prod(kernel)
-        g = torch.zeros(width, dtype=added.dtype)
-        a = torch.zeros(channels, taps, dtype=added.dtype)
-        if rows is not None:
-            g[rows[0]] = 1
-        else:
-            g += added.flatten(1).sum(1) if float(added.flatten(1).sum(1).norm()) > 0 else 1
-        if columns is not None:
-            a[columns] = 1
-        else:
-            mine = added if rows is None else added[rows]
-            summed = mine.flatten(2).sum(0) if kernel else mine.sum(0)[:, None]
-            a += summed if float(summed.norm()) > 0 else 1
-        return g, a.flatten()
+        for head, mine in enumerate(rows):
+            g = torch.zeros(width, dtype=added.dtype)
+            g[mine[0]] = 1
+            yield "G", _head(head, rows), g
+        if not rows:
+            summed = added.flatten(1).sum(1)
+            yield "G", "", summed if float(summed.norm()) > 0 else torch.ones_like(summed)
+        for head, mine in enumerate(columns):
+            a = torch.zeros(channels, math.prod(kernel), dtype=added.dtype)
+            a[mine] = 1
+            yield "A", _head(head, columns), a.flatten()
+        if not columns:
+            into = added[_flat(rows)] if rows else added
+            summed = into.flatten(2).sum(0) if kernel else into.sum(0)[:, None]
+            yield "A", "", (summed if float(summed.norm()) > 0 else torch.ones_like(summed)).flatten()
 
     @torch.no_grad()
     def move(self, t: float) -> None:
         """Put the network at t."""
         for name, (rest, added) in self.fixed.items():
             self._matrix(name, self.weights[name]).copy_(rest + t * added)
+
+
+def _flat(groups: list[list[int]]) -> list[int]:
+    return [k for group in groups for k in group]
+
+
+def _head(head: int, groups: list[list[int]]) -> str:
+    """Which head a name is of, where there are several."""
+    return f", head {head}" if len(groups) > 1 else ""

@@ -57,6 +57,7 @@ class Step:
         part: of a fused layer, which.
         mixed: of attention: channels of queries and keys are turned into one another (rotary positions).
         bias: of a norm: names of what shifts a channel.
+        heads: of attention: how many keys have, each with a dead channel of its own.
     """
 
     kind: StepKind
@@ -72,6 +73,7 @@ class Step:
     part: str = ""
     mixed: bool = False
     bias: tuple[str, ...] = ()
+    heads: int = 1
 
     @property
     def label(self) -> str:
@@ -112,6 +114,10 @@ class RateGraph:
 
     def _tied(self, axis: int) -> bool:
         return any(order and self.axes.get(v) == axis for v, order in self.inputs.items())
+
+    def heads(self, axis: int) -> int:
+        """Attention heads that share out the channels of an axis; 1 where there are none."""
+        return max((s.heads for s in self.steps if axis in (self.axes[s.output], self.axes[s.inputs[0]])), default=1)
 
     def channels(self, axis: int) -> int:
         """How many channels an axis has."""
@@ -365,7 +371,8 @@ class _Reader:
             return self._norm(self.norms[value])
         if value in self.heads:
             block = self.heads[value]
-            return Step("attention", block.name, (block.query, block.key, block.value), value, homogeneous=False)
+            inputs = (block.query, block.key, block.value)
+            return Step("attention", block.name, inputs, value, homogeneous=False, heads=block.kv_heads)
         region = self.regions.get(value)
         # what a written-out norm squares first belongs to the norm in the anatomy, and is an activation here
         return self._activation(region) if region is not None and region.kind != "unclear" else None
