@@ -85,9 +85,7 @@ class OptimizerHooks:
         if keep and not self._seen and not self._expected:
             arrived = torch.compiler.disable(self._arrived)
             self._arriving = [
-                p.register_post_accumulate_grad_hook(arrived)
-                for p in self._parameters.values()
-                if p.requires_grad
+                p.register_post_accumulate_grad_hook(arrived) for p in self._parameters.values() if p.requires_grad
             ]
 
     def disarm(self) -> None:
