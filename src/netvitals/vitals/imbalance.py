@@ -87,8 +87,8 @@ class Imbalance(Vital):
         if self._names:
             place = {name: i for i, name in enumerate(self._names)}
             self._signs = np.zeros((len(terms), len(place)))
-            for row, signs in zip(self._signs, terms):
-                row[[place[n] for n in signs]] = list(signs.values())
+            for row, signs in enumerate(terms):
+                self._signs[row, [place[n] for n in signs]] = list(signs.values())
 
 
 class StepAccounting(Vital):
