@@ -116,7 +116,7 @@ def test_findings_and_words():
     found = nv.checkup(model, F.cross_entropy, batch, curvature=False)
     text = str(found)
     assert text.startswith("Checkup of MLP: loss 1.09861") and "curvature: not asked for" in text
-    assert str(found.findings) in text
+    assert str(found.findings()) in text
 
 
 def test_the_page_is_written(tmp_path):

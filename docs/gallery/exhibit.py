@@ -114,7 +114,7 @@ def examine(piece: Piece, title: str, arguments: argparse.Namespace) -> nv.Check
     found = nv.checkup(piece.model, piece.loss_fn, (x, y), curvature=False)
     arguments.out.mkdir(parents=True, exist_ok=True)
     page = found.to_html(arguments.out / f"{piece.name}-checkup.html")
-    print(f"== {title}\n{found.findings}\n\nThe page: {page}")
+    print(f"== {title}\n{found.findings()}\n\nThe page: {page}")
     if arguments.picture:
         print(f"Its picture: {picture(page)}")
     return found

@@ -76,9 +76,12 @@ class Checkup(Result):
     singular: DeadDirections | None = None
     plateau: EscapeForecast | None = None
 
-    @cached_property
     def findings(self) -> Findings:
         """What the measurements say, in plain words, with advice."""
+        return self._found
+
+    @cached_property
+    def _found(self) -> Findings:
         from netvitals.findings import diagnose
 
         return diagnose(self)
@@ -110,7 +113,7 @@ class Checkup(Result):
         lines.append(f"  plateau: {self.plateau or 'not asked for, give optimizer= or a learning rate'}")
         if self.singular is not None:
             lines += [f"  dead directions: {line}" for line in str(self.singular).splitlines()]
-        lines.append(str(self.findings))
+        lines.append(str(self.findings()))
         return "\n".join(lines)
 
 

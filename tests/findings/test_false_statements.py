@@ -150,11 +150,11 @@ def test_a_checkup_is_green_only_where_a_rule_could_be_asked():
     found = nv.checkup(
         net(), nn.functional.cross_entropy, (torch.randn(32, 8), torch.randint(3, (32,))), curvature=False
     )
-    asked = {c.rule for c in found.findings.checked if c.series}
-    for vital, status in found.findings.status.items():
+    asked = {c.rule for c in found.findings().checked if c.series}
+    for vital, status in found.findings().status.items():
         if status.state == "good":
             assert set(status.why.split(", ")) <= asked, (vital, status)
-    assert "plateau" not in found.findings.status["loss"].why.split(", ")  # nothing can be said of its course
+    assert "plateau" not in found.findings().status["loss"].why.split(", ")  # nothing can be said of its course
 
 
 def test_a_vital_sign_that_was_last_read_long_ago_is_stale():

@@ -35,7 +35,7 @@ def batch() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def examined(model: nn.Module):
-    return nv.checkup(model, nn.functional.cross_entropy, batch(), curvature=False).findings
+    return nv.checkup(model, nn.functional.cross_entropy, batch(), curvature=False).findings()
 
 
 def test_a_fresh_network_is_not_alarming():

@@ -58,6 +58,7 @@ from netvitals.capture.site import Site
 from netvitals.capture.streaming import UNREACHED as UNREACHED
 from netvitals.capture.streaming import Progress as Progress
 from netvitals.capture.streaming import stream_over as stream_over
+from netvitals.capture.task import check_values as check_values
 from netvitals.capture.task import LEFT_OUT as LEFT_OUT
 from netvitals.capture.task import Task as Task
 from netvitals.capture.task import batches_of as batches_of

@@ -88,6 +88,9 @@ def resolve_loss(loss_fn: LossFn) -> Callable[..., Tensor] | None:
     ...
     ValueError: there is no loss 'msee'; did you mean mse or mse_loss?
     """
+    if isinstance(loss_fn, type):
+        name = loss_fn.__name__
+        raise TypeError(f"the loss is the class {name}; give an instance: {name}()")
     if loss_fn is None or callable(loss_fn):
         return loss_fn
     if not isinstance(loss_fn, str):

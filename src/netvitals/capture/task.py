@@ -106,6 +106,15 @@ class Task:
         return int(first.shape[0])
 
 
+def check_values(model: nn.Module) -> None:
+    """Refuse a model without values."""
+    empty = next((name for name, p in model.named_parameters() if p.is_meta), None)
+    if empty is not None:
+        raise ValueError(
+            f"{empty} is on the meta device and has no values: call model.to_empty(device=...) and load or draw weights"
+        )
+
+
 def task_of(
     model: nn.Module, loss_fn: LossFn, batch: Any, forward: Callable[[nn.Module, Any], Any] | None = None
 ) -> Task:
@@ -135,6 +144,7 @@ def task_of(
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, got a {type(model).__name__}")
+    check_values(model)
     loss_fn = resolve_loss(loss_fn)
     if forward is not None:
         return Task(model=model, loss_fn=loss_fn, args=(batch,), kwargs={}, targets=(batch,), call=forward)

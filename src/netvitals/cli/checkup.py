@@ -45,7 +45,7 @@ def examine_model(
             f"[bold]{found.model}[/]  loss {found.loss:.6g}, {len(found.sites)} sites, "
             f"{len(found.measurements)} measurements"
         )
-        console.print(found.findings)
+        console.print(found.findings())
         if found.singular is not None:
             console.print(str(found.singular), markup=False)
         if found.plateau is not None:
@@ -137,7 +137,7 @@ def as_plain(found: Any) -> dict[str, Any]:
             "loss": found.loss,
             "meta": found.meta,
             "measurements": measurements,
-            "findings": found.findings.to_dicts(),
+            "findings": found.findings().to_dicts(),
             "skipped": found.skipped,
             "plateau": None if found.plateau is None else vars(found.plateau),
         }

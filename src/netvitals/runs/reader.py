@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -310,7 +311,14 @@ def _current(batches: Iterable[Batch], begins: Sequence[int], *, abandoned: bool
 
 
 def _chosen(tables: Tables, vital: Choice, site: Choice, metric: Choice) -> list[tuple[int, str, str, str]]:
-    return [n for n in tables.series() if _fits(n[1], vital) and _fits(n[2], site) and _fits(n[3], metric)]
+    every = tables.series()
+    for kind, choice, at in (("vital", vital, 1), ("site", site, 2), ("metric", metric, 3)):
+        known = sorted({str(n[at]) for n in every})
+        for one in [choice] if isinstance(choice, str) else choice or ():
+            if known and not any(_fits(name, one) for name in known):
+                near = difflib.get_close_matches(one, known, 3) or known[:8]
+                raise LookupError(f"the run has no {kind} {one!r}; did you mean {', '.join(map(repr, near))}?")
+    return [n for n in every if _fits(n[1], vital) and _fits(n[2], site) and _fits(n[3], metric)]
 
 
 def _fits(name: str, choice: Choice) -> bool:

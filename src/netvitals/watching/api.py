@@ -377,6 +377,8 @@ class Watch(MeasuredSteps):
             self._batches.flush()
             self._shared.close(status)
             note_places(self)
+        if self._checks is not None and not self._checks.record.step and self._step:
+            self._observer.notes["loss"] = "watch.step(loss) was never called, so most checks could not run"
         self._note_checks()
         self._buffer.settle()
         if self._ranks is None or not self._ranks.rank:
@@ -397,4 +399,5 @@ class Watch(MeasuredSteps):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close("finished" if kind is None else "failed")
+        stopped = kind is not None and issubclass(kind, KeyboardInterrupt)
+        self.close("finished" if kind is None else "interrupted" if stopped else "failed")

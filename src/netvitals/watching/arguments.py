@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
+from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import Optimizer
 
 from netvitals._help import hint
-from netvitals.capture import check_finite, unwrapped, warn
+from netvitals.capture import check_finite, check_values, unwrapped, warn
 
 if TYPE_CHECKING:
     from netvitals.forecasts import Lookahead
@@ -60,6 +61,7 @@ def check_model(model: Any, every: Any) -> None:
         raise ValueError(
             f"{type(model).__name__} has no parameters, so there is no training to watch {hint('no-parameters')}"
         )
+    check_values(model)
     if isinstance(every, bool) or not isinstance(every, int) or every < 1:
         raise ValueError(f"every must be a whole number of steps, 1 or more, got {every!r}")
 
@@ -123,6 +125,8 @@ def checked_optimizers(
     mine = {id(p) for p in parameters.values()}
     several = [optimizer] if _is_optimizer(optimizer) or not isinstance(optimizer, Iterable) else list(optimizer)
     for given in several:
+        if isinstance(given, LRScheduler):
+            raise TypeError(f"optimizer is a {type(given).__name__}: pass the optimizer, and this as scheduler=")
         one = inner_optimizer(given)
         if not isinstance(one, Optimizer):
             raise TypeError(f"optimizer must be a torch.optim.Optimizer or a list of them, got a {type(one).__name__}")
