@@ -377,8 +377,6 @@ class Watch(MeasuredSteps):
             self._batches.flush()
             self._shared.close(status)
             note_places(self)
-        if self._checks is not None and not self._checks.record.step and self._step:
-            self._observer.notes["loss"] = "watch.step(loss) was never called, so most checks could not run"
         self._note_checks()
         self._buffer.settle()
         if self._ranks is None or not self._ranks.rank:
