@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 export PYTHONDONTWRITEBYTECODE :=   # dozens of processes import the package: let the first one cache it
 
-.PHONY: demo docs test test-slow check matrix lint bench clean chromium
+.PHONY: demo docs test test-slow test-gpu check matrix lint bench clean chromium
 
 $(VENV)/.demo: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -49,6 +49,11 @@ test: $(VENV)/.dev chromium
 # what takes minutes: whole studies, every model and every method; run it before you resolve an issue on an estimator
 test-slow: $(VENV)/.dev chromium
 	$(RUN) -m slow $(PYTEST) $(TESTED)
+
+# for somebody who has a GPU: nobody has run this yet
+test-gpu: $(VENV)/.dev
+	$(BIN)/python -c "import torch; assert torch.cuda.is_available() or torch.backends.mps.is_available(), 'no GPU here'"
+	$(BIN)/pytest -n 0 tests/stacks/test_devices.py tests/stacks/test_cuda_graphs.py tests/test_never_disturbs.py
 
 # for the person who edits: the tests of the packages changed since the last commit
 check: $(VENV)/.dev

@@ -39,10 +39,10 @@ def batches(size: int = 8) -> DataLoader[Any]:
     return DataLoader(data(STEPS * size), batch_size=size)
 
 
-def begin(model: Any, optimizer: Any, run: Path | None) -> Any:
+def begin(model: Any, optimizer: Any, run: Path | None, **options: Any) -> Any:
     vitals = nv.vitals.choose(["gates", "gradients"])
     vitals[1].every = 1
-    return None if run is None else nv.watch(model, optimizer, every=1, run=run, vitals=vitals)
+    return None if run is None else nv.watch(model, optimizer, every=1, run=run, vitals=vitals, **options)
 
 
 def sgd(net: nn.Module) -> torch.optim.Optimizer:
@@ -159,6 +159,52 @@ def compiled(net: nn.Module, run: Path | None) -> Any:
 def compiled_in_place(net: nn.Module, run: Path | None) -> Any:
     net.compile(backend="aot_eager", fullgraph=True)
     return simple(net, run)
+
+
+def compiled_around(net: nn.Module, run: Path | None) -> Any:
+    """A compiled function calls the model and takes the loss."""
+    loss_of = torch.compile(lambda x, y: F.cross_entropy(net(x), y), backend="aot_eager", fullgraph=True)
+    return steps_of(net, run, loss_of)
+
+
+def compiled_loss(net: nn.Module, run: Path | None) -> Any:
+    entropy = torch.compile(lambda a, b: F.cross_entropy(a, b), backend="aot_eager", fullgraph=True)
+    return steps_of(net, run, lambda x, y: entropy(net(x), y))
+
+
+def compiled_step(net: nn.Module, run: Path | None) -> Any:
+    """The optimizer's step is compiled."""
+    return steps_of(net, run, lambda x, y: F.cross_entropy(net(x), y), torch.compile(backend="eager"))
+
+
+def functional(net: nn.Module, run: Path | None) -> Any:
+    """torch.func.functional_call with other parameters, which are copied into the model in the end."""
+    params = {name: p.detach().clone().requires_grad_() for name, p in net.named_parameters()}
+    optimizer = torch.optim.SGD(params.values(), lr=0.1, momentum=0.9)
+    vitals = begin(net, optimizer, run, parameters=params)
+    for x, y in batches():
+        loss = F.cross_entropy(torch.func.functional_call(net, params, (x,)), y)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if vitals is not None:
+            vitals.step(loss)
+    net.load_state_dict(params)
+    return ended(vitals)
+
+
+def steps_of(net: nn.Module, run: Path | None, loss_of: Any, compiled: Any = lambda step: step) -> Any:
+    optimizer = sgd(net)
+    step = compiled(lambda: optimizer.step())
+    vitals = begin(net, optimizer, run)
+    for x, y in batches():
+        loss = loss_of(x, y)
+        loss.backward()
+        step()
+        optimizer.zero_grad()
+        if vitals is not None:
+            vitals.step(loss)
+    return ended(vitals)
 
 
 def scripted(net: Any, run: Path | None) -> Any:
@@ -286,6 +332,10 @@ LOOPS = {
     "encoder and decoder": parts,
     "torch.compile(model, fullgraph=True)": compiled,
     "model.compile(fullgraph=True)": compiled_in_place,
+    "a compiled function around the model": compiled_around,
+    "a compiled loss": compiled_loss,
+    "a compiled optimizer step": compiled_step,
+    "functional_call": functional,
     "a part in TorchScript": scripted,
     "Lightning, accumulating": lightning,
     "Fabric": fabric,

@@ -9,17 +9,20 @@ import contextlib
 import logging
 import math
 import os
+import platform
 import subprocess
 import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import loops
 import torch
+import torch._dynamo.utils
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 import netvitals as nv
@@ -45,14 +48,20 @@ HEAD = (
     "‖Δw‖/‖w‖ as by hand",
     "hooks left",
     "runs",
+    "graphs compiled because of us",
+    "skipped",
 )
+PACKAGES = ("torch", "lightning", "transformers", "accelerate")
 TEXT = """# What holds on every stack
 
 Small models on a CPU, watched on every step. *Training unchanged*: parameters are the same, bit for bit, with and
 without the watch. *As by hand*: gradient norm and update ratio of the model agree to 1e-6 with what torch's own hooks
 around the optimizer's step see (for several ranks: with one process on the whole batch). *Hooks left* on modules and
-parameters when the watch has closed. `python bench/stacks/table.py` makes this page; a
-test compares it with what holds today.
+parameters when the watch has closed. *Graphs compiled because of us*: those of torch.compile with the watch, less those without.
+*Skipped*: the places in `skipped`; each has its reason there. `python bench/stacks/table.py` makes this page from real runs; a test
+compares it with what holds today.
+
+Run with {versions}.
 """
 
 
@@ -67,7 +76,8 @@ class ByHand:
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[ByHand]:
-        handles = [register_optimizer_step_pre_hook(self._pre), register_optimizer_step_post_hook(self._post)]
+        before, after = torch.compiler.disable(self._pre), torch.compiler.disable(self._post)
+        handles = [register_optimizer_step_pre_hook(before), register_optimizer_step_post_hook(after)]
         try:
             yield self
         finally:
@@ -110,22 +120,26 @@ def row_of(name: str, loop: Callable[[Any, Path | None], Any]) -> tuple[str, ...
     Returns:
         The cells of its row.
     """
-    ends, by_hand = [], ByHand(2 if name == "two optimizers" else 1)
+    ends, graphs, by_hand = [], [], ByHand(2 if name == "two optimizers" else 1)
     with tempfile.TemporaryDirectory() as folder, _quiet():
         for run in (None, Path(folder) / "run"):
             torch._dynamo.reset()
+            torch._dynamo.utils.counters.clear()
             torch.manual_seed(0)
             net = loops.Net()
             with by_hand.listening() if run is None else contextlib.nullcontext():
                 loop(net, run)
             ends.append([p.detach().clone() for p in net.parameters()])
+            graphs.append(torch._dynamo.utils.counters["stats"]["unique_graphs"])
         same = all(torch.equal(a, b) for a, b in zip(*ends, strict=True))
         left = [h for m in net.modules() for h in (*m._forward_hooks.values(), *m._forward_pre_hooks.values())]
         left = [h for h in left if type(h).__module__.startswith("netvitals")]
         left += [p for p in net.parameters() if p._backward_hooks]
-        frame = nv.open_run(run).frame()
+        opened = nv.open_run(run)
+        frame, skipped = opened.frame(), _listed(opened.meta["skipped"])
         runs = sum(1 for p in Path(folder).iterdir() if p.name.startswith("run"))
-    return (name, _yes(same), *_cells(frame, by_hand.rows), str(len(left)), str(runs))
+    cells = _cells(frame, by_hand.rows)
+    return (name, _yes(same), *cells, str(len(left)), str(runs), str(graphs[1] - graphs[0]), skipped)
 
 
 def row_of_ranks(name: str, kind: str, world: int, truth: list[tuple[float, float]]) -> tuple[str, ...]:
@@ -137,10 +151,11 @@ def row_of_ranks(name: str, kind: str, world: int, truth: list[tuple[float, floa
         running = [subprocess.Popen([*command, str(r)], stderr=subprocess.PIPE, text=True) for r in range(world)]
         errors = [process.communicate(timeout=300)[1] for process in running]
         if any(process.returncode for process in running):
-            return (name, "no: " + errors[0][-80:], *["·"] * 6)
-        frame = nv.open_run(Path(folder) / "run").frame()
+            return (name, "no: " + errors[0][-80:], *["·"] * 8)
+        opened = nv.open_run(Path(folder) / "run")
+        frame, skipped = opened.frame(), _listed(opened.meta["skipped"])
         runs = sum(1 for p in Path(folder).iterdir() if p.name.startswith("run"))
-    return (name, "yes", *_cells(frame, truth), "0", str(runs))
+    return (name, "yes", *_cells(frame, truth), "0", str(runs), "·", skipped)
 
 
 def truth_of_ranks() -> list[tuple[float, float]]:
@@ -164,6 +179,15 @@ def _cells(frame: Any, truth: list[tuple[float, float]]) -> tuple[str, ...]:
     return str(len(truth)), str(len(frame)), *cells
 
 
+def _listed(skipped: dict[str, str]) -> str:
+    return ", ".join(sorted(skipped)) or "nothing"
+
+
+def _versions() -> str:
+    known = [f"{name} {metadata.version(name)}" for name in PACKAGES]
+    return f"Python {platform.python_version()}, {', '.join(known)}"
+
+
 def _yes(holds: bool) -> str:
     return "yes" if holds else "**no**"
 
@@ -180,7 +204,7 @@ def _quiet() -> Iterator[None]:
 def page(rows: list[tuple[str, ...]]) -> str:
     """The whole page."""
     table = [HEAD, ("---",) * len(HEAD), *rows]
-    return TEXT + "\n" + "\n".join("| " + " | ".join(cells) + " |" for cells in table) + "\n"
+    return TEXT.format(versions=_versions()) + "\n" + "\n".join("| " + " | ".join(cells) + " |" for cells in table) + "\n"
 
 
 def main() -> None:

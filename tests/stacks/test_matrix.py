@@ -34,16 +34,17 @@ def written(table, name):
 LOOPS = [
     "a plain loop", "without vitals.step", "gradient accumulation", "two optimizers", "LBFGS and its closure",
     "GradScaler", "autocast, bfloat16", "checkpointing", "encoder and decoder", "torch.compile(model, fullgraph=True)",
-    "model.compile(fullgraph=True)", "a part in TorchScript", "Lightning, accumulating", "Fabric",
+    "model.compile(fullgraph=True)", "a compiled function around the model", "a compiled loss", "a compiled optimizer step",
+    "functional_call", "a part in TorchScript", "Lightning, accumulating", "Fabric",
     "accelerate, accumulating", "Hugging Face Trainer, accumulating",
 ]  # fmt: skip
 NEEDS = {"Lightning": "lightning", "Fabric": "lightning", "accelerate": "accelerate", "Hugging": "transformers"}
 
 
 def holds(row):
-    _, same, steps, measurements, gradient, update, hooks, runs = row
+    _, same, steps, measurements, gradient, update, hooks, runs, graphs, _ = row
     assert (same, gradient, update, hooks, runs) == ("yes", "yes", "yes", "0", "1"), row
-    assert int(measurements) >= 4 * int(steps), row
+    assert int(measurements) >= 4 * int(steps) and graphs in ("0", "·"), row
 
 
 @pytest.mark.parametrize("name", LOOPS)

@@ -1,6 +1,7 @@
 """Steps are those of the optimizer, however many micro-batches each takes."""
 
 import math
+import warnings
 
 import pytest
 import torch
@@ -209,6 +210,47 @@ def test_an_optimizer_of_other_tensors_alone_is_heard_by_the_checks():
             watching.step(loss)
         watching.close()
         assert {f.rule for f in watching.findings().alarming} == expected
+
+
+def functional_training(own):
+    """Six watched steps with the model's own parameters, or with others by functional_call."""
+    model = net()
+    params = {name: p.detach().clone().requires_grad_() for name, p in model.named_parameters()}
+    trained = dict(model.named_parameters()) if own else params
+    optimizer = torch.optim.SGD(trained.values(), lr=0.1)
+    torch.manual_seed(1)
+    with nv.watch(model, optimizer, every=1, parameters=None if own else params, checks=False) as watching:
+        for _ in range(6):
+            x, y = torch.randn(5, 6), torch.randint(0, 3, (5,))
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(x) if own else torch.func.functional_call(model, params, (x,)), y)
+            loss.backward()
+            optimizer.step()
+            watching.step(loss)
+    assert watching.meta["untrained"] == {} and watching.meta["groups"][0]["parameters"] == list(params)
+    assert not [f for f in watching.findings() if f.rule == "frozen"]
+    return {(r.step, r.vital, r.site, r.metric): r.value for r in watching.measurements}
+
+
+def test_functional_training_is_measured_like_any_other_where_its_parameters_are_given():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        own, given = functional_training(True), functional_training(False)
+    assert {vital for _, vital, _, _ in given} >= {"gates", "gradients", "drift", "optimizer", "outputs", "training"}
+    assert own.keys() == given.keys()
+    for key, value in own.items():
+        assert given[key] == pytest.approx(value, rel=1e-5, abs=1e-8, nan_ok=True), key
+
+
+def test_parameters_of_no_use_get_a_sentence():
+    model = net()
+    for wrong, message in (
+        ({"nowhere": torch.ones(1)}, "no parameter of that name"),
+        ({"0.weight": torch.ones(1)}, "shape"),
+        ([torch.ones(1)], "a dict of names and tensors"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=message):
+            nv.watch(model, parameters=wrong)
 
 
 def test_the_step_of_an_optimizer_inside_another_is_not_counted_twice():

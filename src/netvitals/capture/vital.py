@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor, nn
@@ -52,6 +52,7 @@ class WatchContext:
         scheduler: of the learning rate, where the user gave one (or several).
         total_steps: how long training goes on, where the user says so.
         found: asks for optimizers that were seen at work, where none was given.
+        given: tensors that are trained in the place of the model's own, by name.
 
     >>> WatchContext(model=nn.Linear(2, 1)).known_optimizers()
     ()
@@ -64,6 +65,11 @@ class WatchContext:
     scheduler: Any = None
     total_steps: int | None = None
     found: Callable[[], Sequence[Optimizer]] | None = None
+    given: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def parameters(self) -> dict[str, Tensor]:
+        """What is trained, by name."""
+        return {**dict(self.model.named_parameters()), **self.given}
 
     def known_optimizers(self) -> tuple[Optimizer, ...]:
         """Those that were given, or else those seen at work so far."""

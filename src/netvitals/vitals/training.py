@@ -70,7 +70,7 @@ class Training(Vital):
 
     def begin(self, context: WatchContext) -> None:
         held = {id(p) for o in context.optimizers for group in o.param_groups for p in group["params"]}
-        named = [(n, p) for n, p in context.model.named_parameters() if p.requires_grad and (not held or id(p) in held)]
+        named = [(n, p) for n, p in context.parameters().items() if p.requires_grad and (not held or id(p) in held)]
         few = sorted(named, key=lambda pair: pair[1].numel())[:FEW]
         self._few = [(n, weakref.ref(p)) for n, p in few]
         self._own = context.probe is None  # else the backward pass that is seen is not the loop's

@@ -36,6 +36,7 @@ from netvitals.watching.arguments import (
     check_total,
     checked_lookahead,
     checked_optimizers,
+    checked_parameters,
     checked_probe,
     together,
 )
@@ -74,6 +75,7 @@ def watch(
     lookahead: bool | Lookahead = False,
     checks: bool = True,
     preflight: Any = None,
+    parameters: Mapping[str, Tensor] | None = None,
 ) -> Watch:
     """Measure the vital signs of ``model`` on every ``every``-th step of a training loop, starting with the first.
 
@@ -110,6 +112,8 @@ def watch(
             ``forward`` changes anything outside of the model.
         preflight: the loader, or ``(loss_fn, loader)`` where the model's output does not hold its own loss: run
             :func:`netvitals.preflight` on it first. Failures are warned of; :attr:`Watch.preflight` has the result.
+        parameters: the tensors that are trained in the place of the model's own, by the names that
+            ``torch.func.functional_call`` is given; the optimizer moves them in place.
 
     Returns:
         A context whose ``step(loss)`` ends each training step and whose ``measurements`` are what was measured.
@@ -142,6 +146,7 @@ def watch(
         forecasts=forecasts,
         lookahead=lookahead,
         checks=checks,
+        parameters=parameters,
     )
     watching.preflight = before
     return watching
@@ -175,6 +180,7 @@ class Watch(MeasuredSteps):
         forecasts: bool = True,
         lookahead: bool | Lookahead = False,
         checks: bool = True,
+        parameters: Mapping[str, Tensor] | None = None,
     ) -> None:
         root: nn.Module = together(model)
         check_model(root, every)
@@ -193,12 +199,13 @@ class Watch(MeasuredSteps):
         self._replays = self._twin is not None
         if words := registry.take_over(self._model):
             warn(words, "already-watched")
-        parameters = dict(uncompiled(root).named_parameters())
+        self._given = checked_parameters(parameters, uncompiled(root))
+        trained: dict[str, Any] = {**dict(uncompiled(root).named_parameters()), **self._given}
         self._bare = uncompiled(root)
         if self._twin is None and probe is None and self._ranks is None:
             self._twin = self._found_compiled()
-        self._initial = copies(self._bare)
-        optimizers, foreign = checked_optimizers(optimizer, parameters)
+        self._initial = {**copies(self._bare), **{n: p.detach().clone() for n, p in self._given.items()}}
+        optimizers, foreign = checked_optimizers(optimizer, trained)
         from netvitals.vitals import choose
 
         chosen = ["default", "ranks"] if vitals is None and self._ranks is not None else vitals
@@ -211,11 +218,12 @@ class Watch(MeasuredSteps):
                 scheduler=scheduler,
                 total_steps=total_steps,
                 found=registry.weak_method(self._optimizers),
+                given=self._given,
             )
         )
         self._observer = Observers(self._model, self._schedule, passive=self._probe is None and not self._replays)
         self._observer.notes.update({type(o).__name__: f"it {FOREIGN}" for o in foreign})
-        self._hooks = OptimizerHooks(parameters, optimizers, registry.weak_method(self._stepped))
+        self._hooks = OptimizerHooks(trained, optimizers, registry.weak_method(self._stepped))
         self._observations = 0
         self._recorder: Recorder | None = None  # open on a measured step
         self._buffer = Buffer()
@@ -258,7 +266,9 @@ class Watch(MeasuredSteps):
             if self._writer is not None:
                 self._writer.close("failed")
             raise
-        if checks and cut:
+        if checks and self._given:
+            self._observer.notes["checks of the loop"] = "they read the model's own parameters, and others are trained"
+        elif checks and cut:
             self._observer.notes["checks of the loop"] = "layers are cut over ranks"
         elif checks and (self._ranks is None or not self._ranks.rank):  # the first rank writes for all
             plain = self._ranks is None and self._twin is None and self._model is self._bare

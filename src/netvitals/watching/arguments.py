@@ -111,6 +111,22 @@ def checked_lookahead(lookahead: Any, probe: tuple[Any, Any, Any] | None, foreca
     return Lookahead(batches=[probe[:2]], loss_fn=probe[2])
 
 
+def checked_parameters(parameters: Any, model: nn.Module) -> dict[str, Any]:
+    """The tensors that are trained in the place of a model's own, by name."""
+    if parameters is None:
+        return {}
+    if not isinstance(parameters, Mapping):
+        raise TypeError(f"parameters must be a dict of names and tensors, got a {type(parameters).__name__}")
+    own = dict(model.named_parameters())
+    for name, p in parameters.items():
+        if name not in own:
+            raise ValueError(f"parameters holds {name!r}, and {type(model).__name__} has no parameter of that name")
+        if not isinstance(p, Tensor) or p.shape != own[name].shape:
+            got = f"shape {tuple(p.shape)}" if isinstance(p, Tensor) else f"a {type(p).__name__}"
+            raise ValueError(f"parameter {name!r} has shape {tuple(own[name].shape)}, and {got} was given for it")
+    return dict(parameters)
+
+
 FOREIGN = "holds no parameter of the watched model"
 
 
@@ -135,7 +151,10 @@ def checked_optimizers(
         else:
             foreign.append(one)
     if foreign and not found:  # a functional training, or a mistake that the checks of the loop name
-        warn(f"{type(foreign[0]).__name__} {FOREIGN}", "foreign-optimizer")
+        warn(
+            f"{type(foreign[0]).__name__} {FOREIGN}; for torch.func.functional_call give it watch(parameters=params)",
+            "foreign-optimizer",
+        )
     return found, foreign
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from netvitals._help import hint
@@ -83,8 +83,8 @@ def described(watch: Watch, model: nn.Module, optimizers: Sequence[Optimizer]) -
         "sites": watch.sites,
         "skipped": watch.skipped,
         "optimizer": [{"name": type(o).__name__, **plain_settings(o)} for o in optimizers],
-        "groups": group_members(model, optimizers),
-        "untrained": untrained(model, optimizers),
+        "groups": group_members({**dict(model.named_parameters()), **watch._given}, optimizers),
+        "untrained": untrained({**dict(model.named_parameters()), **watch._given}, optimizers),
         "embeddings": embeddings(model),
         "shapes": {n: list(p.shape) for n, p in model.named_parameters() if p.ndim > 1},
     }
@@ -106,16 +106,16 @@ def embeddings(model: nn.Module) -> list[str]:
     ]
 
 
-def untrained(model: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, str]:
+def untrained(parameters: Mapping[str, Tensor], optimizers: Sequence[Optimizer]) -> dict[str, str]:
     """Parameters that no step will move, and why.
 
     >>> net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
-    >>> untrained(net, [torch.optim.SGD(net[1].parameters(), lr=0.1)])
+    >>> untrained(dict(net.named_parameters()), [torch.optim.SGD(net[1].parameters(), lr=0.1)])
     {'0.weight': 'not in the optimizer', '0.bias': 'not in the optimizer'}
     """
     held = {id(p) for o in optimizers for group in o.param_groups for p in group["params"]}
     out = {}
-    for name, p in model.named_parameters():
+    for name, p in parameters.items():
         if not p.requires_grad:
             out[name] = "frozen"
         elif optimizers and id(p) not in held:
@@ -145,14 +145,14 @@ def plain_settings(optimizer: Optimizer) -> dict[str, Any]:
     return {k: v for k, v in group.items() if isinstance(v, int | float | bool | str | tuple) and k != "params"}
 
 
-def group_members(model: nn.Module, optimizers: Sequence[Optimizer]) -> list[dict[str, Any]]:
+def group_members(parameters: Mapping[str, Tensor], optimizers: Sequence[Optimizer]) -> list[dict[str, Any]]:
     """Which parameters each group holds, as the sites of the vital sign ``optimizer`` are named.
 
     >>> net = nn.Linear(2, 1)
-    >>> group_members(net, [torch.optim.SGD(net.parameters(), lr=0.1)])
+    >>> group_members(dict(net.named_parameters()), [torch.optim.SGD(net.parameters(), lr=0.1)])
     [{'site': 'group 0', 'optimizer': 'SGD', 'parameters': ['weight', 'bias']}]
     """
-    names = {id(p): name for name, p in model.named_parameters()}
+    names = {id(p): name for name, p in parameters.items()}
     groups = [(type(o).__name__, group) for o in optimizers for group in o.param_groups]
     return [
         {

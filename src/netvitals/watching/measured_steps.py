@@ -43,6 +43,7 @@ class MeasuredSteps(WatchState):
     _model: nn.Module
     _bare: nn.Module  # without wrappers
     _initial: Mapping[str, Tensor]
+    _given: Mapping[str, Tensor]  # trained in the place of the model's own
     _probe: tuple[Any, Any, Any] | None
     _schedule: Schedule
     _observer: Observers
@@ -125,7 +126,7 @@ class MeasuredSteps(WatchState):
                 pieces = {} if self._ranks is None else self._ranks.pieces
                 known = self._observer.anatomy
                 skipped = self._recorder.skipped
-                view = parameter_view(modules, self._initial, grads, before, known, pieces, skipped)
+                view = parameter_view(modules, self._initial, grads, before, known, pieces, skipped, self._given)
                 self._schedule.show("parameters", self._recorder, view)
         except Exception as error:
             warn(f"looking at the parameters failed: {type(error).__name__}: {error}", "look-failed")

@@ -277,7 +277,7 @@ class Buffer:
             return None
         tensors = [v for v in values if isinstance(v, Tensor)]
         if len(tensors) == len(values) and len({t.device for t in tensors}) == 1:
-            numbers = torch.stack(tensors).double().cpu().numpy()  # one transfer, however many steps went by
+            numbers = torch.stack(tensors).cpu().double().numpy()  # one transfer for all; MPS has no float64
         else:
             numbers = np.array([float(v) for v in values])
         return Losses(np.array(steps), numbers)

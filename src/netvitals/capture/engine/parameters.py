@@ -21,6 +21,7 @@ def parameter_view(
     anatomy: Anatomy | None = None,
     pieces: Mapping[str, Piece] | None = None,
     skipped: dict[str, str] | None = None,
+    given: Mapping[str, Tensor] | None = None,
 ) -> ParameterView:
     """All parameters of a model, given as its modules by name, as a vital sign is shown them.
 
@@ -32,6 +33,7 @@ def parameter_view(
         anatomy: what the model is made of, where that is known.
         pieces: what this rank holds of each parameter, where none holds everything.
         skipped: takes what cannot be told.
+        given: tensors that are trained in the place of the modules' own, by name.
 
     Returns:
         The view; a shared parameter is in it once, under the first of its names.
@@ -47,6 +49,7 @@ def parameter_view(
             if p is not None and id(p) not in met:  # a shared parameter has the first of its names
                 met.add(id(p))
                 params[f"{prefix}.{key}" if prefix else key] = p
+    params.update(given or {})
     grads, before = grads or {}, before or {}
     if pieces:
         whole, missed = dict(params), {} if skipped is None else skipped

@@ -127,12 +127,15 @@ class Schedule:
             try:
                 callback.call(recorder, view, *more)
             except Exception as error:
+                first = all(name != callback.name for name, _ in self.off)
                 self.off.add((callback.name, site))
-                warn(
-                    f"vital sign {callback.name!r} failed at {site!r} and is off there from now on: "
-                    f"{type(error).__name__}: {error}",
-                    "vital-failed",
-                )
+                what = f"{type(error).__name__}: {error}"
+                recorder.skipped[f"{callback.name}: {site}"] = f"it failed there, and is off from now on: {what}"[:400]
+                if first:  # the other places are in ``skipped``: there may be a thousand
+                    warn(
+                        f"vital sign {callback.name!r} failed at {site!r} and is off there from now on: {what}",
+                        "vital-failed",
+                    )
 
 
 class Callback(NamedTuple):

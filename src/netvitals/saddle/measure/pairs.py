@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from netvitals.anatomy import Anatomy, Layer, chart, find_links
+from netvitals.anatomy import Anatomy, Layer, Operation, chart, find_links
 from netvitals.capture import Result, in_mode, inputs_of, preserved, undisturbed
 
 # what may lie between two layers besides an activation: it is linear and mixes no channels
@@ -133,6 +133,12 @@ def balance_terms(first: Layer, second: Layer) -> dict[str, float]:
     return {second.weight: 1.0, first.weight: -1.0} | ({first.bias: -1.0} if first.bias else {})
 
 
+def _called(op: Operation, anatomy: Anatomy) -> str:
+    """An operation as its author knows it: the module of torch's that runs it, or the function."""
+    kind = anatomy.modules.get(op.module, "")
+    return f"{kind} {op.module}" if kind and op.module and hasattr(nn, kind) else op.name
+
+
 def _in_between(anatomy: Anatomy, first: Layer, second: Layer, bending: Set[int]) -> str:
     """What lies between two layers and takes part in the balance; empty where nothing does."""
     todo, seen = [second.input], set()
@@ -149,6 +155,6 @@ def _in_between(anatomy: Anatomy, first: Layer, second: Layer, bending: Set[int]
         known = op.kind in ("view", "random") or op.name in ("clone", "detach", "_to_copy", "_unsafe_view", "alias")
         dropped = op.name.rstrip("_") in ("mul", "div") and len(signal) < len(op.inputs)
         if not (known or dropped or made in bending or any(word in op.name for word in _BETWEEN)):
-            return f"{op.name} lies between"
+            return f"{_called(op, anatomy)} lies between"
         todo += signal
     return ""

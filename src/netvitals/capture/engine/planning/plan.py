@@ -65,6 +65,8 @@ def make_plan(
             kept.add((unit.name, unit.call))
             roles[unit.name, unit.call] = region.role if region is not None else "hidden activation"
             continue
+        if not trace.tensors[core.end].is_floating_point():
+            continue  # a mask
         extra = _extra(core, region, trace, known, roots)
         if unit is None and extra.spec is None and _is_arithmetic(core) and extra.origin.follows not in _AFTER_LAYER:
             notes.setdefault(extra.name, f"{extra.op} of what no layer made is taken for arithmetic, not an activation")
