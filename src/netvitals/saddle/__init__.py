@@ -6,6 +6,7 @@ vital sign ``plateau``), :func:`plan` before you train, :func:`imbalance` to see
 On a network (``saddle.measure``):
 
 * :func:`imbalance`: Δ of every pair of layers, its rate of change from both sides, and the defect;
+* :func:`imbalance_over_time`: Δ over a run, and what plain gradient descent leaves unexplained;
 * :func:`measure_plateau`, then :func:`forecast_live`: a look at a network on its plateau, and when the plateau ends;
   :func:`forecast` needs only a series of the signal or the loss, :func:`optimizer_rule` reads an optimizer's rule;
 * :func:`measure_growth`, then :func:`forecast_escape`: the same from how the slope of the loss grows, on any network
@@ -58,6 +59,8 @@ from netvitals.saddle.measure.module_signal import ModuleSignal as ModuleSignal
 from netvitals.saddle.measure.module_signal import signal_energy
 from netvitals.saddle.measure.outlook import LEAVES as LEAVES
 from netvitals.saddle.measure.outlook import forecast_escape
+from netvitals.saddle.measure.over_time import ImbalanceHistory as ImbalanceHistory
+from netvitals.saddle.measure.over_time import imbalance_over_time
 from netvitals.saddle.measure.pairs import ChainImbalance as ChainImbalance
 from netvitals.saddle.measure.pairs import balance_terms as balance_terms
 from netvitals.saddle.measure.pairs import chain_imbalance
@@ -84,6 +87,7 @@ __all__ = [
     "forecast_escape",
     "forecast_live",
     "imbalance",
+    "imbalance_over_time",
     "measure_growth",
     "measure_plateau",
     "measure_steps",
