@@ -6,6 +6,7 @@
 On a network (``saddle.measure``):
 
 * :func:`imbalance`: Δ of every pair of layers, its rate of change from both sides, and the defect;
+* :func:`imbalance_over_time`: Δ over a run, and what plain gradient descent leaves unexplained;
 * :func:`plateau`: when the plateau ends, with an interval, or why that cannot be told;
 * :func:`measure_plateau`: a measurement of a network on its plateau, which the forecast rests on;
 * :func:`bottleneck`: which layers are small, and the law they imply;
@@ -53,6 +54,8 @@ from netvitals.saddle.measure.module_signal import ModuleSignal as ModuleSignal
 from netvitals.saddle.measure.module_signal import signal_energy
 from netvitals.saddle.measure.outlook import LEAVES as LEAVES
 from netvitals.saddle.measure.outlook import forecast_escape as forecast_escape
+from netvitals.saddle.measure.over_time import ImbalanceHistory as ImbalanceHistory
+from netvitals.saddle.measure.over_time import imbalance_over_time
 from netvitals.saddle.measure.pairs import ChainImbalance as ChainImbalance
 from netvitals.saddle.measure.pairs import balance_terms as balance_terms
 from netvitals.saddle.measure.pairs import chain_imbalance
@@ -76,6 +79,7 @@ __all__ = [
     "conserved",
     "fit_exponent",
     "imbalance",
+    "imbalance_over_time",
     "measure_plateau",
     "measure_steps",
     "plateau",

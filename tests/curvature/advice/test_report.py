@@ -151,3 +151,24 @@ def test_blocks_that_were_measured_before_an_interruption_are_not_measured_again
     whole = curvature.report(net, "ce", parts, probes=6)
     assert (again.between.resonance == whole.between.resonance).all()
     assert again.between.cost < whole.between.cost / 10, "the products were asked for again"
+
+
+def test_activation_space_is_in_the_result_its_frame_the_sentences_and_the_page(tmp_path):
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Linear(4, 12), nn.Tanh(), nn.Linear(12, 2), nn.Tanh(), nn.Linear(2, 12), nn.Tanh(), nn.Linear(12, 12)
+    ).double()
+    batch = torch.randn(16, 4).double(), torch.randn(16, 12).double()
+    found = curvature.report(net, "mse", batch, nodes=["0", "2", "4"], probes=40)
+    dense = curvature.between_layers(net, "mse", batch, nodes=["0", "2", "4"], method="exact")
+    for metric in ("resonance", "coupling", "gn_gap"):
+        assert getattr(found.activations, metric) == pytest.approx(getattr(dense, metric), rel=1e-6), metric
+    frame = found.to_frame()
+    assert set(frame["space"]) == {"parameter", "activation"} and "gn_gap" in frame.columns
+    text = "\n".join(found.sentences())
+    assert "2 is a bottleneck: width 2" in text and "are coupled most (C = " in text
+    page = found.to_html(tmp_path / "page.html").read_text()
+    for title in ("Resonance R", "Coupling C", "Stable rank D", "GN-gap", "Bottlenecks"):
+        assert title in page, title
+    named = curvature.report(net, "mse", batch, nodes=["0.weight", "2.weight"], probes=4)
+    assert named.activations is None and "activation space" in named.skipped

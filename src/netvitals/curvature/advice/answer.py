@@ -1,7 +1,8 @@
 r"""The answer in one call: which layers share curvature, how wrong Gauss–Newton is, what an optimizer should couple.
 
-All of it in parameter space, which is where optimizers act: the same ReLU network has $H=GN$ between its activations
-and not between its weights. What Gauss–Newton misses is $\|H-GN\|_F/\|H\|_F$.
+What an optimizer should do is said in parameter space, where it acts: the same ReLU network has $H=GN$ between its
+activations and not between its weights. What Gauss–Newton misses is $\|H-GN\|_F/\|H\|_F$. Activation space, the
+paper's own, says how the architecture carries curvature: which blocks are coupled, and where they are narrow.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import torch
 from torch import nn
 
 from netvitals.capture import LossFn, Mode, Result, one_screen, skipped_lines, undisturbed
-from netvitals.curvature.advice.design import Dropped, Recommendation, dropped_blocks, recommend
+from netvitals.curvature.advice.design import Dropped, Recommendation, bottlenecks, dropped_blocks, recommend
 from netvitals.curvature.advice.page import page_of
 from netvitals.curvature.engine.journal import longer
 from netvitals.curvature.engine.nodes import Choice
@@ -62,6 +63,7 @@ class CurvatureReport(Result):
         sharpness: the largest eigenvalue of the Hessian of all parameters.
         optimizer: name of the optimizer; empty where none was given.
         edge: the largest eigenvalue at which it is still stable; NaN where it has none or is not known.
+        activations: the same between the blocks' outputs; None where it could not be measured, see ``skipped``.
         cost: in gradient-equivalents.
         seconds: that the measurement took.
         skipped: part of the model that was left out → reason.
@@ -75,6 +77,7 @@ class CurvatureReport(Result):
     edge: float
     cost: float
     seconds: float
+    activations: InterlayerCurvature | None = None
     skipped: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -113,10 +116,16 @@ class CurvatureReport(Result):
         return dropped_blocks(self.between, least=WORTH)
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row a pair of layers, each layer with itself too."""
-        missed = self.between.missed
-        at = self.between.position
-        return [{**row, "missed": float(missed[at(row["v"]), at(row["w"])])} for row in self.between.rows()]
+        """One row a pair of layers, each layer with itself too: first of parameter space, then of activation space."""
+        rows = []
+        for found in (self.between, self.activations):
+            if found is not None:
+                missed, at = found.missed, found.position
+                rows += [
+                    {"space": found.space, **row, "missed": float(missed[at(row["v"]), at(row["w"])])}
+                    for row in found.rows()
+                ]
+        return rows
 
     def sentences(self, most: int = 3) -> list[str]:
         """What was found, most important first.
@@ -124,7 +133,31 @@ class CurvatureReport(Result):
         Args:
             most: at most so many pairs or layers in a sentence.
         """
-        return [*self._sharing(most), *self._gauss_newton(most), *self._coupling(most), *self._sharpness()]
+        parts = (self._sharing(most), self._gauss_newton(most), self._coupling(most), self._sharpness())
+        return [sentence for part in (*parts, self._architecture()) for sentence in part]
+
+    def _architecture(self) -> list[str]:
+        """What activation space says, and what to do with it."""
+        found = self.activations
+        if found is None or len(found.nodes) < 2:
+            return []
+        n = len(found.nodes)
+        off = np.where(np.eye(n, dtype=bool), np.nan, found.coupling)
+        said = []
+        if np.isfinite(off).any():
+            i, j = np.unravel_index(np.nanargmax(off), off.shape)
+            said.append(
+                f"Between activations {found.nodes[min(i, j)]} and {found.nodes[max(i, j)]} are coupled most "
+                f"(C = {off[i, j]:.2f}): quantise, prune or freeze them together, not one by one."
+            )
+        necks = bottlenecks(found)
+        if necks:
+            neck = necks[0]
+            said.append(
+                f"{neck.node} is a bottleneck: width {neck.width}, {neck.stable_rank:.1f} directions of curvature pass "
+                "it. Widen it, or lead a skip connection around it, if more should."
+            )
+        return said
 
     def _sharing(self, most: int) -> list[str]:
         if not self.pairs:
@@ -248,6 +281,15 @@ def report(
         stepped = lambda done, planned: progress(before + done, before + planned) if progress else None
         steps: Any = {"k": 1, "tol": 1e-2, "most": most, "progress": stepped, "resume": kept("sharpness")}
         sharpness = top_eigenvalues(model, loss_fn, batch, **steps, **options)
+    skipped = {**sharpness.skipped, **between.skipped}
+    activations = None
+    seen: Any = {"nodes": nodes, "probes": probes, "refine": refine, "resume": kept("activations")}
+    try:
+        with longer(resume):
+            activations = between_layers(model, loss_fn, batch, **seen, **options)
+        skipped |= activations.skipped
+    except ValueError as error:  # no blocks by default, or nodes= names parameters
+        skipped["activation space"] = str(error)
     name, edge = edge_of(optimizer)
     return CurvatureReport(
         model=type(model).__name__,
@@ -256,9 +298,10 @@ def report(
         sharpness=sharpness,
         optimizer=name,
         edge=edge,
-        cost=between.cost + sharpness.cost,
+        activations=activations,
+        cost=between.cost + sharpness.cost + (activations.cost if activations else 0.0),
         seconds=time.perf_counter() - began,
-        skipped={**sharpness.skipped, **between.skipped},
+        skipped=skipped,
     )
 
 

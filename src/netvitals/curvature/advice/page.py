@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from netvitals.curvature.advice.design import bottlenecks
 from netvitals.curvature.advice.heatmap import Weight, heatmap_svg
+from netvitals.curvature.measure.result import InterlayerCurvature
 
 if TYPE_CHECKING:
     from netvitals.curvature.advice.answer import CurvatureReport
@@ -55,6 +57,7 @@ def page_of(found: CurvatureReport) -> str:
             _map(found, "missed"),
         ),
         _card("Each layer with itself", "", _own(found)),
+        *_activations(found),
         _card("What it cost", "", f"<p>{escape(spent)}</p>"),
     ]
     if found.skipped:
@@ -93,9 +96,38 @@ def _own(found: CurvatureReport) -> str:
     return _table(("layer", "parameters", "‖H‖", "missed by Gauss–Newton"), rows)
 
 
+MAPS: tuple[tuple[Weight, str, str], ...] = (
+    ("resonance", "Resonance R between activations", "Frobenius norm of the block of every pair."),
+    (
+        "coupling",
+        "Coupling C between activations",
+        "The block against the two on the diagonal: act on such layers together.",
+    ),
+    ("stable_rank", "Stable rank D between activations", "Directions that a block uses; a low row is a narrow place."),
+    ("gn_gap", "GN-gap between activations", "‖H − GN‖/‖GN‖: 0 behind piecewise linear layers, more where they bend."),
+)
+
+
+def _activations(found: CurvatureReport) -> list[str]:
+    """Activation space: four heat maps and the bottlenecks."""
+    between = found.activations
+    if between is None:
+        return []
+    cards = [_card(title, meaning, _drawn(between, weight)) for weight, title, meaning in MAPS]
+    necks = bottlenecks(between)
+    if necks:
+        rows = [(b.node, f"{b.width:,}", f"{b.stable_rank:.1f}", f"{b.coupling:.2f}") for b in necks]
+        cards.append(_card("Bottlenecks", "Blocks that wider ones pass.", _table(("node", "width", "D", "C"), rows)))
+    return cards
+
+
 def _map(found: CurvatureReport, weight: Weight) -> str:
+    return _drawn(found.between, weight)
+
+
+def _drawn(between: InterlayerCurvature, weight: Weight) -> str:
     """The heat map at its own size, so that a small matrix does not fill the page."""
-    svg = heatmap_svg(found.between, weight, 40 if len(found.between.nodes) <= 14 else 28)
+    svg = heatmap_svg(between, weight, 40 if len(between.nodes) <= 14 else 28)
     width = svg.split('viewBox="0 0 ')[1].split(" ")[0]
     return svg.replace("<svg ", f'<svg width="{width}" ', 1)
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from torch import Tensor
 
+from netvitals._plot import Plot, Series
 from netvitals.capture import Result
 from netvitals.saddle.laws.drives import Drive, drive
 from netvitals.saddle.laws.flow import reduced_flow
@@ -51,6 +52,19 @@ class EscapeTime(Result):
     def s(self) -> float | np.ndarray:
         """The same in the optimizer's clock: learning rate times steps."""
         return self.t * self.width
+
+    def plot(self, eps: Any) -> Plot:
+        """Escape time over the small scale, as in the paper's second figure.
+
+        Args:
+            eps: the scales that the times are of, one a time.
+        """
+        scales, times = np.atleast_1d(np.asarray(eps, dtype=float)), np.atleast_1d(np.asarray(self.t, dtype=float))
+        if scales.shape != times.shape:
+            raise ValueError(f"eps needs one scale for each of {times.size} times, got shape {scales.shape}")
+        order = np.argsort(scales)
+        series = Series(self.method, scales[order].tolist(), times[order].tolist(), line=scales.size > 1)
+        return Plot("small scale ε", "escape time t", [series], log_x=True, log_y=True)
 
     def steps(self, lr: float) -> float | np.ndarray:
         """Optimizer steps at learning rate ``lr`` for the first layer and ``lr / N`` for the others."""

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from netvitals._plot import Plot, Series
 from netvitals.capture import Result
 from netvitals.saddle.laws.chain import ScalarChain
 from netvitals.saddle.laws.integration import OUT_OF_STEPS, OUT_OF_TIME, REACHED, SATURATED, Field, Margins, integrate
@@ -48,6 +49,21 @@ class ReducedFlow(Result):
     @property
     def s(self) -> np.ndarray:
         return self.t * self.chain.width
+
+    def plot(self) -> Plot:
+        """Scales of the layers over time (the paper's first figure); of a batch the largest scale of each chain."""
+        single = self.x.ndim == 2
+        t, x = (self.t, self.x) if single else (self.t, self.x.max(-1))
+        series = [
+            Series(
+                f"layer {i + 1}" if single else f"chain {i + 1}",
+                (t if single else t[:, i]).tolist(),
+                x[:, i].tolist(),
+                line=True,
+            )
+            for i in range(min(x.shape[1], 8))
+        ]
+        return Plot("reduced time t", "scale of a layer", series, log_y=bool((x > 0).all()))
 
     @property
     def escape_s(self) -> np.ndarray | float:

@@ -98,6 +98,8 @@ def conserved(
 ) -> ConservationLaws:
     """The quantities that gradient flow conserves in a network, found from its anatomy and checked on a batch.
 
+    What links two layers through an activation is not conserved, and has an identity for its rate: :func:`imbalance`.
+
     Args:
         model: any module; left exactly as it was.
         loss_fn: a function of (output, target), its name, or None where the model's output holds its own loss.

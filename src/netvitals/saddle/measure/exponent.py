@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from netvitals._plot import Plot, Series
 from netvitals.capture import Result
 
 
@@ -43,6 +44,19 @@ class ExponentFit(Result):
     expected: float | None = None
     log_rate: float = math.nan
     log_r2: float = math.nan
+
+    def plot(self) -> Plot:
+        """Escape times over ε with the fitted power, as in the paper's third figure."""
+        eps, times = np.array(self.eps), np.array(self.times)
+        level = np.exp(np.log(times).mean() - self.slope * np.log(eps).mean())
+        fit = Series(f"ε^{self.slope:.2f}", eps.tolist(), (level * eps**self.slope).tolist(), line=True)
+        return Plot(
+            "small scale ε",
+            "escape time",
+            [Series("measured", list(self.eps), list(self.times)), fit],
+            log_x=True,
+            log_y=True,
+        )
 
     def agrees(self, tolerance: float = 0.05) -> bool:
         """Whether the fitted slope is within ``tolerance`` of −(r − 2)."""

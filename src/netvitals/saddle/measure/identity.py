@@ -21,10 +21,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from netvitals._plot import Plot, Series
 from netvitals.anatomy import Anatomy, LayerRun, Link, Links, chart, find_links, recorded
 from netvitals.capture import LossFn, Mode, Result, Task, in_mode, preserved, skipped_lines, task_of, undisturbed
 
 SHOWN = 32  # pairs on one screen
+MEETS = "meets another activation"  # a product of two branches, which has a law of its own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +135,23 @@ class ImbalanceIdentity(Result):
     def __str__(self) -> str:
         shown = [str(p) for p in self.pairs[:SHOWN]]
         more = [f"… and {len(self.pairs) - SHOWN} more"] * (len(self.pairs) > SHOWN)
-        return "\n".join([*shown, *more, *skipped_lines(self.skipped)])
+        others = [place for place, why in self.skipped.items() if MEETS in why]
+        named = (
+            [f"{', '.join(others[:3])}: saddle.conserved has the laws of attention and gated blocks"] if others else []
+        )
+        return "\n".join([*shown, *more, *named, *skipped_lines(self.skipped)])
+
+    def plot(self) -> Plot:
+        """Both sides of the identity, pair by pair."""
+        at = [float(i + 1) for i in range(len(self.pairs))]
+        return Plot(
+            "pair of layers, in the order of the model",
+            "dΔ/dt",
+            [
+                Series("from the gradients", at, list(self.lhs.values())),
+                Series("from activations and signal", at, list(self.rhs.values()), line=len(at) > 1, dashed=True),
+            ],
+        )
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a pair: Δ, both sides of its rate of change, and their defect."""
@@ -191,7 +209,9 @@ def imbalance(
             loss = task.loss(task.forward())
         usable = tuple(k for k in links.links if k.first in runs and k.second in runs)
         if not usable:
-            reasons = "; ".join(f"{n}: {w}" for n, w in links.skipped.items()) or "no layer feeds another one"
+            reasons = "; ".join(f"{n}: {w}" for n, w in list(links.skipped.items())[:3]) or "no layer feeds another one"
+            if any(MEETS in why for why in links.skipped.values()):
+                reasons += "; saddle.conserved has the laws of attention and gated blocks (SwiGLU)"
             raise ValueError(
                 f"no chain found in {type(model).__name__}: looked for layers whose "
                 f"input depends on exactly one earlier layer; {len(anatomy.layers)} layers ran; {reasons}"
