@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from netvitals.singular import AttentionChain, SwiGLUStack, predict_rates, rates
+from netvitals.singular import predict_rates, rates
+from netvitals.singular.networks.architecture import AttentionChain, SwiGLUStack
 
 
 class Attn(nn.Module):
