@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from netvitals import optim
 from netvitals.singular import kfac, learning_coefficient, predict_rates, rates, readout
 from netvitals.singular.checkpoint.dead_directions import measure
 from netvitals.singular.networks.architecture import AttentionChain, SwiGLUStack
