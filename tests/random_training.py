@@ -14,6 +14,7 @@ import torch
 
 import netvitals as nv
 from netvitals import curvature, drift, forecasts, gates, saddle, singular
+from netvitals.singular.checkpoint.dead_directions import measure
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -56,7 +57,7 @@ CALLS = {
     "euler": lambda m, b: drift.euler(m, loss_fn, b),
     "spikes": lambda m, b: drift.spikes(m, [b]),
     "sparsity": lambda m, b: drift.sparsity(m, [b]),
-    "dead directions": lambda m, b: singular.measure(m, "ce", b),
+    "dead directions": lambda m, b: measure(m, "ce", b),
     "look ahead": lambda m, b: forecasts.look_ahead(
         m, loss_fn, [b], optimizer=torch.optim.Adam(m.parameters(), lr=0.1), steps=3
     ),

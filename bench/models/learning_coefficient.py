@@ -39,6 +39,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from netvitals import singular
 from netvitals.singular.networks.posteriors import Posterior, catalogue, half_square, of_regular, white
 from netvitals.singular.sampling.chains import effective_draws
+from netvitals.singular.sampling.coefficient import LLC
 
 warnings.filterwarnings("ignore")
 logging.disable(logging.WARNING)
@@ -46,7 +47,7 @@ torch.set_num_threads(1)
 RESULTS = Path(__file__).parents[1] / "results" / "learning_coefficient.json"
 
 
-def estimate(p: Posterior, seed: int) -> singular.LLC:
+def estimate(p: Posterior, seed: int) -> LLC:
     options: dict[str, Any] = {"nbeta": p.nbeta, "localization": p.gamma, "seed": seed}
     if p.batch_size is not None:
         options |= {"batch_size": p.batch_size, "draws": 4000, "burn_in": 1000, "chains": 8}

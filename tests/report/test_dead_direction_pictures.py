@@ -10,15 +10,10 @@ from torch import nn
 
 from netvitals.report import Plot, Series
 from netvitals.report import dead_directions as pictures
-from netvitals.singular import (
-    CoefficientHistory,
-    classify_spectrum,
-    coefficient_history,
-    kl_order,
-    readout,
-    sigma_stream,
-)
+from netvitals.singular import classify_spectrum, coefficient_history, kl_order, readout
+from netvitals.singular.checkpoint.stream import sigma_stream
 from netvitals.singular.networks import zoo
+from netvitals.singular.sampling.history import CoefficientHistory
 
 f64 = torch.float64
 

@@ -8,7 +8,10 @@ from torch import nn
 
 from netvitals import singular
 from netvitals.singular.adapters.tangent import safe_spaces
+from netvitals.singular.checkpoint.layernorm import ln_kernel_test
+from netvitals.singular.moments.schur import schur_profile
 from netvitals.singular.orders.cross_entropy import softmax_head
+from netvitals.singular.orders.crossing import recover_crossing
 from netvitals.singular.orders.order import directional_fisher, kl_along, score_expansion
 from netvitals.singular.orders.spectrum import fisher_matrix
 
@@ -48,7 +51,7 @@ def with_nan():
         lambda v: score_expansion(square, ZERO, v),
         lambda v: singular.classify_spectrum(square, ZERO, v, [0.1, 0.2, 0.3]),
         lambda v: singular.gauge_or_singular(square, ZERO, v),
-        lambda v: singular.recover_crossing(product, ZERO, [ONE, v]),
+        lambda v: recover_crossing(product, ZERO, [ONE, v]),
     ],
 )
 @pytest.mark.parametrize(
@@ -73,8 +76,8 @@ def test_directions(call, v, words):
         lambda: singular.classify_spectrum(broken, ZERO, ONE, [0.1, 0.2, 0.3]),
         lambda: safe_spaces(broken, ZERO),
         lambda: singular.kfac(net(), "ce", with_nan()),
-        lambda: singular.schur_profile(net(), with_nan()),
-        lambda: singular.ln_kernel_test(net(), with_nan()),
+        lambda: schur_profile(net(), with_nan()),
+        lambda: ln_kernel_test(net(), with_nan()),
         lambda: singular.readout(net(), "ce", (with_nan(), None)),
         lambda: singular.tangential_lora(net(), with_nan()),
         lambda: softmax_head(math.nan * torch.ones(3, 2), torch.zeros(3, dtype=torch.long)),

@@ -11,6 +11,13 @@ from torch.utils.data import DataLoader
 from netvitals import singular
 from netvitals.capture.loss import likelihood_of
 from netvitals.capture.result import Result
+from netvitals.singular.checkpoint.attention import value_output
+from netvitals.singular.checkpoint.dead_directions import measure
+from netvitals.singular.checkpoint.layernorm import ln_kernel_test
+from netvitals.singular.checkpoint.readout import spectrum_along
+from netvitals.singular.checkpoint.stream import sigma_stream
+from netvitals.singular.moments.schur import schur_profile
+from netvitals.singular.orders.nature import along
 
 KEYWORDS = ("mode", "only", "seed", "progress")
 
@@ -43,7 +50,7 @@ def task(named: bool = False):
 
 
 def of_a_direction(model, batch):
-    outputs, theta, v = singular.along(model, batch, direction={"head.bias": torch.ones(3)})
+    outputs, theta, v = along(model, batch, direction={"head.bias": torch.ones(3)})
     return singular.gauge_or_singular(outputs, theta, v, "categorical")
 
 
@@ -58,18 +65,18 @@ def spectra(model, loss_fn, batch):
 
 def attended(model, loss_fn, batch):
     model.attends = True
-    return singular.value_output(model, loss_fn, batch)
+    return value_output(model, loss_fn, batch)
 
 
 def along_a_candidate(model, loss_fn, batch):
     kept = singular.readout(model, loss_fn, batch, units=1, only="head", chains=0).candidates[-1]
-    return singular.spectrum_along(model, loss_fn, batch, candidate=kept, examples=4)
+    return spectrum_along(model, loss_fn, batch, candidate=kept, examples=4)
 
 
 WITH_LOSS = {
     "kfac": singular.kfac,
     "readout": lambda *a: singular.readout(*a, units=1, chains=0),
-    "measure": singular.measure,
+    "measure": measure,
     "spectrum_along": along_a_candidate,
     "value_output": attended,
     "learning_coefficient": lambda *a: singular.learning_coefficient(*a, chains=1, draws=3),
@@ -81,33 +88,43 @@ WITH_LOSS = {
     "safe_directions": lambda *a: singular.safe_directions(*a, only="head.*"),
 }
 WITHOUT_LOSS = {
-    "schur_profile": lambda *a: singular.schur_profile(*a, references=1),
-    "sigma_stream": lambda *a: singular.sigma_stream(*a, nodes=["into", "norm"]),
-    "ln_kernel_test": singular.ln_kernel_test,
+    "schur_profile": lambda *a: schur_profile(*a, references=1),
+    "sigma_stream": lambda *a: sigma_stream(*a, nodes=["into", "norm"]),
+    "ln_kernel_test": ln_kernel_test,
     "tangential_lora": lambda *a: singular.tangential_lora(*a, rank=1),
     "along": of_a_direction,
 }
 
 
+PARTS = (along, ln_kernel_test, measure, schur_profile, sigma_stream, spectrum_along, value_output)
+KNOWN = {n: getattr(singular, n) for n in singular.__all__} | {f.__name__: f for f in PARTS}
+
+
 def test_every_function_that_takes_a_model_is_known_here():
-    takes_one = {
-        n
-        for n in vars(singular)
-        if n != "check_task"
-        if inspect.isfunction(f := getattr(singular, n)) and "model" in inspect.signature(f).parameters
-    }
+    takes_one = {n for n, f in KNOWN.items() if inspect.isfunction(f) and "model" in inspect.signature(f).parameters}
     assert takes_one == set(WITH_LOSS) | set(WITHOUT_LOSS)
+
+
+def test_the_front_has_twenty_names_and_one_entry():
+    assert len(singular.__all__) == 20 and set(dir(singular)) == set(singular.__all__)
+    model, x, y = task()
+    found = singular.readout(model, "ce", (x, y), units=1, chains=0, static=True)
+    assert [k.norm for k in found.static.kernels] == ["norm"] and found.static.schur
+    assert str(found.static.kernels[0]) in str(found)
+    assert singular.readout(model, "ce", (x, y), units=1, chains=0).static is None
+    with pytest.raises(AttributeError, match="it has classify_spectrum"):
+        singular.schur_profile  # noqa: B018
 
 
 @pytest.mark.parametrize("name", [*WITH_LOSS, *WITHOUT_LOSS])
 def test_order_and_names(name):
-    parameters = list(inspect.signature(getattr(singular, name)).parameters.values())
+    parameters = list(inspect.signature(KNOWN[name]).parameters.values())
     first = ["model", "loss_fn", "batch"] if name in WITH_LOSS else ["model", "batch"]
     assert [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD] == first
     given = [p.name for p in parameters if p.name in KEYWORDS]
     assert given == [k for k in KEYWORDS if k in given], "the common keywords come in one order"
     assert not {"train", "manner", "samples", "names", "loader", "loss"} & {p.name for p in parameters}
-    assert "Args:" in (getattr(singular, name).__doc__ or "")
+    assert "Args:" in (KNOWN[name].__doc__ or "")
 
 
 def readable(found):
@@ -202,7 +219,7 @@ def test_only_takes_patterns_and_refuses_what_is_not_there():
     assert moved and all("hidden.weight" in c.direction for c in moved)
     for call in (
         lambda: singular.kfac(model, "ce", x, only="body"),
-        lambda: singular.schur_profile(model, x, only="body"),
+        lambda: schur_profile(model, x, only="body"),
         lambda: singular.tangential_lora(model, x, only=["head", "body"]),
         lambda: singular.learning_coefficient(model, "ce", (x, y), only="body"),
         lambda: singular.readout(model, "ce", (x, y), only="body"),

@@ -7,11 +7,14 @@ import torch
 from torch import nn
 
 from netvitals import singular
-from netvitals.singular import Chain, learning_coefficient
-from netvitals.singular.checkpoint.layernorm import ln_finite_t
+from netvitals.singular import learning_coefficient
+from netvitals.singular.checkpoint.attention import value_output
+from netvitals.singular.checkpoint.layernorm import ln_finite_t, ln_kernel_test
+from netvitals.singular.checkpoint.stream import sigma_stream
 from netvitals.singular.laws.fluctuation import functional_variance_mc
 from netvitals.singular.laws.volume import eps_scan_volume
-from netvitals.singular.moments.schur import schur_ratios
+from netvitals.singular.moments.schur import schur_profile, schur_ratios
+from netvitals.singular.networks.architecture import Chain
 from netvitals.singular.networks.ladders import freeze_probe
 from netvitals.singular.orders.order import directional_fisher, kl_along, score_expansion
 from netvitals.singular.orders.spectrum import operational_selection
@@ -80,11 +83,11 @@ def test_an_expansion_without_a_term_says_so():
         (lambda: Chain(norm="batch"), "'layer' or 'rms'"),
         (lambda: singular.predict_rates(Chain(), direction=3), "1 dead direction"),
         (lambda: ln_finite_t(8, NAN), "standard deviation"),
-        (lambda: singular.ln_kernel_test(nn.LayerNorm(4), torch.randn(0, 4)), "empty"),
+        (lambda: ln_kernel_test(nn.LayerNorm(4), torch.randn(0, 4)), "empty"),
         (lambda: schur_ratios(torch.randn(4)), "examples, units"),
-        (lambda: singular.schur_profile(nn.Linear(3, 3), torch.randn(0, 3)), "batch with examples"),
-        (lambda: singular.sigma_stream(nn.Linear(3, 3), torch.randn(0, 3)), "batch with examples"),
-        (lambda: singular.value_output(nn.Linear(3, 3), "mse", torch.randn(4, 3)), "pair"),
+        (lambda: schur_profile(nn.Linear(3, 3), torch.randn(0, 3)), "batch with examples"),
+        (lambda: sigma_stream(nn.Linear(3, 3), torch.randn(0, 3)), "batch with examples"),
+        (lambda: value_output(nn.Linear(3, 3), "mse", torch.randn(4, 3)), "pair"),
     ],
 )
 def test_refused_with_a_sentence(call, words):
@@ -101,16 +104,19 @@ def test_nu_of_a_cold_posterior():
 def test_layernorm_in_half_precision_still_has_its_kernel():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 6), nn.LayerNorm(6), nn.Linear(6, 6), nn.RMSNorm(6)).half()
-    assert [t.passes for t in singular.ln_kernel_test(model, torch.randn(50, 4).half())] == [True, False]
+    assert [t.passes for t in ln_kernel_test(model, torch.randn(50, 4).half())] == [
+        True,
+        False,
+    ]
 
 
 def test_units_behind_a_layernorm_are_said_to_be_related():
     model = nn.Sequential(nn.Linear(4, 6), nn.LayerNorm(6), nn.Linear(6, 6))
-    assert "without the kernel" in singular.schur_profile(model, torch.randn(50, 4), references=0)[0].note
+    assert "without the kernel" in schur_profile(model, torch.randn(50, 4), references=0)[0].note
     with torch.no_grad():
         model[0].weight[1::2], model[0].bias[1::2] = model[0].weight[::2], model[0].bias[::2]
     repeated = nn.Sequential(model[0], nn.Linear(6, 6))
-    assert "exact linear relation" in singular.schur_profile(repeated, torch.randn(50, 4), references=0)[0].note
+    assert "exact linear relation" in schur_profile(repeated, torch.randn(50, 4), references=0)[0].note
     assert "no t⁴ coefficient" in str(ln_finite_t(3))
 
 

@@ -11,7 +11,9 @@ from torch.nn import functional as F
 import netvitals as nv
 from netvitals.capture import Measurement
 from netvitals.findings import diagnose
-from netvitals.singular import change_points, condition_jumps, kfac, phase, sigma_stream
+from netvitals.singular import kfac
+from netvitals.singular.checkpoint.stream import sigma_stream
+from netvitals.singular.checkpoint.tracker import change_points, condition_jumps, phase
 from netvitals.vitals import REGISTRY, KFACFloor, Orders, StreamFloor
 from netvitals_lab import models
 

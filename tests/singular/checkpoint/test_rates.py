@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from netvitals.singular import Chain, predict_rates, rates, spectra_history
+from netvitals.singular import predict_rates, rates, spectra_history
+from netvitals.singular.networks.architecture import Chain
 
 
 def mlp(activation, depth=4, width=8, norm=None, after=(), bias=True):

@@ -7,7 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from netvitals.singular import AttentionChain, SwiGLUStack, predict_rates, rates
+from netvitals import optim
+from netvitals.singular import kfac, learning_coefficient, predict_rates, rates, readout
+from netvitals.singular.checkpoint.dead_directions import measure
+from netvitals.singular.networks.architecture import AttentionChain, SwiGLUStack
 
 
 class Attn(nn.Module):
@@ -270,3 +273,56 @@ def test_behind_a_layer_norm_a_starts_at_zero_and_gains_two_a_weight():
     found = rates(net, "mse", torch.randn(40, 4))
     assert [p.predicted for p in found.parts if p.factor == "A"] == [0, 0, 2, 4, 6]
     assert all(abs(p.difference) < 0.02 for p in found.parts)
+
+
+def labelled(make, inputs, classes):
+    x = inputs()
+    return make, x, torch.randint(0, classes, x.shape[: 2 if x.ndim == 2 and not x.is_floating_point() else 1])
+
+
+ARCHITECTURES = {
+    "MLP": lambda: labelled(
+        lambda: nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3)),
+        lambda: torch.randn(40, 5),
+        3,
+    ),
+    "CNN": lambda: labelled(CNN, IMAGES, 3),
+    "GPT": lambda: labelled(lambda: GPT(tied=False), TOKENS, 11),
+    "Llama": lambda: labelled(lambda: Llama(h=4, kv=2), TOKENS, 11),
+    "ViT": lambda: labelled(ViT, IMAGES, 3),
+    "tied": lambda: labelled(GPT, TOKENS, 11),
+}
+GAUGES = {"MLP": (4, 3), "CNN": (4, 4), "GPT": (10, 5), "Llama": (12, 5), "ViT": (11, 6), "tied": (8, 4)}
+STATIC_WITHOUT = {"MLP": {"norm kernels", "stream", "attention"}, "CNN": {"norm kernels", "attention"}}
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_the_table_of_functions_and_architectures(name):
+    """What docs/explanation/dead-directions.md says of every function on every architecture."""
+    torch.manual_seed(0)
+    make, x, y = ARCHITECTURES[name]()
+    net, batch = make(), (x, y)
+    static = measure(net, "ce", batch)
+    parts = {"norm kernels", "stream", "attention", "redundancy"}
+    assert parts & static.skipped.keys() == STATIC_WITHOUT.get(name, set())
+    found = kfac(net, "ce", batch)
+    linear = {n for n, m in net.named_modules() if isinstance(m, nn.Linear | nn.Conv2d)}
+    assert linear <= found.layers.keys() and bool(found.skipped) == (name == "ViT")
+    loss = lambda out, target: F.cross_entropy(out.flatten(0, -2), target.flatten())
+    assert learning_coefficient(net, loss, batch, chains=1, draws=2, burn_in=0).parameters > 0
+    gauges = optim.find_gauges(net, "ce", batch)
+    assert (len(gauges), len(gauges.disjoint())) == GAUGES[name]
+    for kind, mine in ((optim.BalancedAdam, gauges.gauges), (optim.DDCAdam, gauges.disjoint())):
+        optimiser = kind(net.parameters(), mine, lr=1e-3)
+        loss(net(x), y).backward()
+        optimiser.step()
+        assert all(bool(torch.isfinite(p).all()) for p in net.parameters())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_every_architecture_has_a_readout(name):
+    torch.manual_seed(0)
+    make, x, y = ARCHITECTURES[name]()
+    found = readout(make(), "ce", (x, y), units=1, chains=0)
+    assert found.candidates and found.undetermined

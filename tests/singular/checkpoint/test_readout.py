@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from netvitals.capture.task import inputs_of
-from netvitals.singular import classify_spectrum, readout, spectrum_along
+from netvitals.singular import classify_spectrum, readout
 from netvitals.singular.checkpoint.candidates import candidate_directions
-from netvitals.singular.checkpoint.readout import distance
+from netvitals.singular.checkpoint.readout import distance, spectrum_along
 
 
 def planted(distance=1e-3, activation=nn.Tanh):

@@ -5,7 +5,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import netvitals as nv
-from netvitals.singular import measure
+from netvitals.singular.checkpoint.dead_directions import measure
 from netvitals_lab import models
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from netvitals.singular import rank_designs
+from netvitals.singular.laws.design import rank_designs
 from netvitals.singular.networks.pre_norm import COMPONENTS, ComponentShift, PreNormTransformer, component_shift
 
 

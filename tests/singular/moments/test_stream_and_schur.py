@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from netvitals.singular import schur_profile, sigma_stream, value_output
+from netvitals.singular.checkpoint.attention import value_output
+from netvitals.singular.checkpoint.stream import sigma_stream
 from netvitals.singular.moments.factors import schur_constant
-from netvitals.singular.moments.schur import schur_ratios
+from netvitals.singular.moments.schur import schur_profile, schur_ratios
 from netvitals_lab import models
 
 f64 = {"dtype": torch.float64}

@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from netvitals.singular import CrossAttentionChain, ProjectedChain, predict_rates
+from netvitals.singular import predict_rates
+from netvitals.singular.networks.crossed import CrossAttentionChain, ProjectedChain
 from netvitals.singular.networks.ladders import freeze_probe
 
 TS = (1e-4, 3e-4, 1e-3)

@@ -5,9 +5,10 @@ import math
 import pytest
 import torch
 
-from netvitals.singular import Chain, kfac, kl_order, recover_crossing
+from netvitals.singular import kfac, kl_order
 from netvitals.singular.laws.crossover import rotation_crossover
 from netvitals.singular.moments.factors import lambda_min
+from netvitals.singular.networks.architecture import Chain
 from netvitals.singular.networks.builders import (
     Autoencoder,
     BlockPair,
@@ -18,6 +19,7 @@ from netvitals.singular.networks.builders import (
 )
 from netvitals.singular.networks.ladders import freeze_probe
 from netvitals.singular.orders.cross_entropy import softmax_head, without_logit_shift
+from netvitals.singular.orders.crossing import recover_crossing
 
 
 def slopes(ladder):

@@ -4,9 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from netvitals.singular import along, gauge_or_singular, kl_order, rate_fit
+from netvitals.singular import gauge_or_singular, kl_order, rate_fit
 from netvitals.singular.moments.factors import joint_mode
 from netvitals.singular.orders.fibre import horizontal, log_metric, normal_bundle, quotient_fisher, subfamily, vertical
+from netvitals.singular.orders.nature import along
 from netvitals.singular.orders.spectrum import fisher_matrix
 
 f64 = {"dtype": torch.float64}

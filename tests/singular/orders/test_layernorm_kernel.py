@@ -5,8 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from netvitals.singular import ln_kernel_test
-from netvitals.singular.checkpoint.layernorm import ln_finite_t, ln_kernel, ln_reset_rate
+from netvitals.singular.checkpoint.layernorm import ln_finite_t, ln_kernel, ln_kernel_test, ln_reset_rate
 from netvitals_lab import models
 
 f64 = {"dtype": torch.float64}

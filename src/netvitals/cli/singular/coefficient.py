@@ -44,6 +44,7 @@ def run(
 
     from netvitals import singular
     from netvitals.cli.checkup import made
+    from netvitals.singular import CoefficientHistory, PartHistories
 
     model, loss_fn, batch = made(target)
     states = _states(checkpoints or []) or {0: model.state_dict()}
@@ -55,7 +56,7 @@ def run(
         "batch_size": batch_size,
         "seed": seed,
     }
-    found: singular.CoefficientHistory | singular.PartHistories
+    found: CoefficientHistory | PartHistories
     with Progress(transient=True, disable=as_json) as bar:
         task = bar.add_task("sampling", total=None)
         tick = lambda done, total: bar.update(task, completed=done, total=total)

@@ -17,10 +17,10 @@ def run(
 ) -> None:
     """The singular fluctuation of one dead direction of order K, with λ and what they say of n samples."""
     from netvitals import singular
-    from netvitals.singular import nu_data_free
+    from netvitals.singular import WatanabeTriple, nu_data_free, rlct_single
 
-    value, (lam, m) = singular.nu(k, h, beta), singular.rlct_single(k, h=h)
-    triple = singular.WatanabeTriple(lam, m, value)
+    value, (lam, m) = singular.nu(k, h, beta), rlct_single(k, h=h)
+    triple = WatanabeTriple(lam, m, value)
     out: dict[str, Any] = {
         "k": k,
         "h": h,

@@ -80,15 +80,15 @@ def _data(found: Any) -> dict[str, Any]:
 
 def _page(found: Any, model: Any, kind: Any, batch: Any) -> str:
     """The readout's page, with the stream and the spectrum where there are such."""
-    from netvitals import singular
     from netvitals.report import readout_page
+    from netvitals.singular import sigma_stream, spectrum_along
 
     stream = spectrum = None
     with contextlib.suppress(ValueError, RuntimeError, TypeError):  # a model without a residual stream
-        stream = singular.sigma_stream(model, batch)
+        stream = sigma_stream(model, batch)
     small = [c for c in found.of("singular") if sum(d.numel() for d in c.direction.values()) <= 2000]
     if small:
-        spectrum = singular.spectrum_along(model, kind, batch, candidate=small[0])
+        spectrum = spectrum_along(model, kind, batch, candidate=small[0])
     return readout_page(found, title=f"Readout of {type(model).__name__}", stream=stream, spectrum=spectrum)
 
 

@@ -40,6 +40,7 @@ from netvitals.capture import (
     undisturbed,
 )
 from netvitals.singular.checkpoint.candidates import candidate_directions
+from netvitals.singular.checkpoint.dead_directions import DeadDirections, measure
 from netvitals.singular.checkpoint.pairs import Direction
 from netvitals.singular.orders import likelihood as likelihoods
 from netvitals.singular.orders.nature import along_task, verdict_of
@@ -137,6 +138,7 @@ class Readout(Result):
     conditions: dict[str, str]  # "holds", "fails: …" or "not checked: …"
     skipped: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    static: DeadDirections | None = None  # what holds in any phase of training, where it was asked for
 
     @property
     def triple(self) -> WatanabeTriple | None:
@@ -198,7 +200,8 @@ class Readout(Result):
             name, why = next(iter(self.skipped.items()))
             lines.append(f"  not measured: {len(self.skipped)} places, such as {name}: {why}")
         lines += [f"  condition {name}: {state}" for name, state in self.conditions.items()]
-        return one_screen([*lines, *(f"  note: {n}" for n in self.notes)])
+        lines += [f"  note: {n}" for n in self.notes]
+        return one_screen([*lines, *(str(self.static).splitlines() if self.static is not None else [])])
 
 
 @undisturbed
@@ -214,6 +217,7 @@ def readout(
     n: int = SAMPLES,
     chains: int | None = None,
     optimizer: object = None,
+    static: bool = False,
 ) -> Readout:
     """Order, λ, m and ν of one checkpoint for a number of samples, or why not.
 
@@ -232,6 +236,8 @@ def readout(
             λ where the neighbourhood stays open: a second of work, or ten. None is 4, and none above 1,000 parameters,
             where it takes minutes; 0 leaves it out, and there is a limit for n → ∞ but no λ.
         optimizer: what trained the model, for the condition that it respects the gauges.
+        static: also what needs no rate and holds in any phase of training: kernels of norms, the stream's floor, values
+            and outputs of attention by head, and shares of units.
 
     Returns:
         Every direction that was tried, λ, m and ν in the limit where the neighbourhood decides them, and for n where
@@ -293,6 +299,7 @@ def readout(
         conditions=_conditions(found, task, family, optimizer),
         skipped=skipped,
         notes=tuple(notes),
+        static=measure(model, loss_fn, next(batches_of(batch), batch)) if static else None,
     )
 
 

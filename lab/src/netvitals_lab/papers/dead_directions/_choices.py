@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from netvitals import singular
 from netvitals.singular.adapters.pruning import PruningPlan, UnitCost
+from netvitals.singular.laws.design import rank_designs
 from netvitals_lab import Row, data, stats
 from netvitals_lab.papers.dead_directions._practice import mlp
 
@@ -143,7 +144,7 @@ def design(depth: int, width: int, steps: int, seed: int) -> list[Row]:
     for name, make in DESIGNS.items():
         torch.manual_seed(seed)
         net = make(depth, width)
-        (profile,) = singular.rank_designs({name: net}, x[:8]).designs
+        (profile,) = rank_designs({name: net}, x[:8]).designs
         _learned(net, x, y, steps, seed)
         with torch.no_grad():
             losses = {k: float(F.cross_entropy(net(a), b)) for k, a, b in (("train", x, y), ("test", test_x, test_y))}

@@ -11,12 +11,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from netvitals import singular
-from netvitals.singular import Chain
-from netvitals.singular.checkpoint.layernorm import ln_finite_t
+from netvitals.singular.checkpoint.attention import value_output
+from netvitals.singular.checkpoint.layernorm import ln_finite_t, ln_kernel_test
+from netvitals.singular.checkpoint.stream import sigma_stream
 from netvitals.singular.laws.crossover import rotation_crossover
 from netvitals.singular.moments import factors
 from netvitals.singular.moments.factors import Factor, kronecker_lift
-from netvitals.singular.moments.schur import schur_ratios
+from netvitals.singular.moments.schur import schur_profile, schur_ratios
+from netvitals.singular.networks.architecture import Chain
 from netvitals.singular.networks.ladders import freeze_probe
 from netvitals.singular.orders import cross_entropy
 from netvitals.singular.orders.fibre import quotient_fisher, vertical
@@ -132,7 +134,7 @@ def norm_kernels(samples: int, seed: int) -> list[Row]:
                     "variance": t.variance,
                     "passes": t.passes,
                 }
-                for t in singular.ln_kernel_test(model, x)
+                for t in ln_kernel_test(model, x)
             ]
     return rows
 
@@ -262,22 +264,22 @@ def trained_nets(samples: int, seed: int) -> list[Row]:
     digits = data.load("digits")
     rows: list[Row] = []
     model = models.build("mlp:64-64x2-10", seed=seed)
-    start = {p.layer: p.median for p in singular.schur_profile(model, digits.train.x.flatten(1), references=0)}
+    start = {p.layer: p.median for p in schur_profile(model, digits.train.x.flatten(1), references=0)}
     train(model, digits, Recipe(steps=20 + samples // 2, batch=64, lr=0.05, evaluate_on=0, seed=seed))
     rows += [
         {"what": "schur", "site": p.layer, "before": start[p.layer], "after": p.median}
-        for p in singular.schur_profile(model, digits.train.x.flatten(1), references=0)
+        for p in schur_profile(model, digits.train.x.flatten(1), references=0)
     ]
     vit = models.build("vit-mini,depth=4", data=digits, seed=seed)
     train(vit, digits, Recipe(steps=10 + samples // 20, batch=64, optimizer="adamw", lr=1e-3, evaluate_on=0, seed=seed))
-    stream = singular.sigma_stream(vit, digits.test.x[:64])
+    stream = sigma_stream(vit, digits.test.x[:64])
     rows += [
         {"what": "stream", "site": n, "ratio": r, "sigma": s, "largest": top}
         for n, r, s, top in zip(stream.nodes, stream.ratio, stream.sigma, stream.largest)
     ]
     rows += [
         {"what": "value minus output", "site": f"{a.layer} {a.head}", "difference": a.difference}
-        for a in singular.value_output(vit, "ce", (digits.test.x[:16], digits.test.y[:16]))
+        for a in value_output(vit, "ce", (digits.test.x[:16], digits.test.y[:16]))
     ]
     return rows
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from netvitals.singular import AttentionChain, Chain, SwiGLUStack, predict_rates
+from netvitals.singular import predict_rates
+from netvitals.singular.networks.architecture import AttentionChain, Chain, SwiGLUStack
 from netvitals.singular.networks.builders import Autoencoder, BlockPair, Memorised, PreNormProbe, Superposition
 from netvitals_lab import Config
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from netvitals import singular
+from netvitals.singular.checkpoint.stream import sigma_stream
 from netvitals.singular.networks.pre_norm import PreNormTransformer, component_shift
 from netvitals_lab import Row
 
@@ -233,7 +234,7 @@ def stream(arrangement: str, depth: int, width: int, seed: int) -> Row:
     """σ_r of the stream of an encoder, read with the projection and without."""
     torch.manual_seed(seed)
     net, x = _encoder(arrangement, depth, width), torch.randn(24, 12, width)
-    raw, read = (singular.sigma_stream(net, x, project=p) for p in (False, True))
+    raw, read = (sigma_stream(net, x, project=p) for p in (False, True))
     return {
         "raw": min(raw.ratio[1:]),
         "raw_kept": raw.kept,

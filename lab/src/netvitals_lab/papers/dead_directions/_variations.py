@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from netvitals.optim.muon import newton_schulz
-from netvitals.singular import Chain, predict_rates, rate_fit
-from netvitals.singular.networks.architecture import ACTIVATIONS, normed
+from netvitals.singular import predict_rates, rate_fit
+from netvitals.singular.networks.architecture import ACTIVATIONS, Chain, normed
 from netvitals_lab import Row
 
 f64 = torch.float64

@@ -13,9 +13,11 @@ from torch import Tensor
 from netvitals import singular
 from netvitals.singular.laws.fluctuation import functional_variance_mc, nu_data_free, nu_frozen
 from netvitals.singular.laws.geometry import high_curvature_volume, mean_map_metric, sectional_curvature
+from netvitals.singular.laws.rlct import rlct_single
 from netvitals.singular.laws.volume import eps_scan_volume, tied_crossing_volume
 from netvitals.singular.networks import zoo
-from netvitals.singular.orders.spectrum import fisher_matrix
+from netvitals.singular.orders.crossing import recover_crossing
+from netvitals.singular.orders.spectrum import fisher_matrix, fisher_spectrum
 from netvitals_lab import Row
 
 f64 = torch.float64
@@ -128,7 +130,7 @@ def selection(size: int, seed: int) -> list[Row]:
 
 def _angle(family: Callable[[Tensor], Tensor], t: float) -> float:
     """Sine of the angle between the path and the eigenvector nearest to it."""
-    _, vectors = singular.fisher_spectrum(family, torch.tensor([t, 0.0], dtype=f64))
+    _, vectors = fisher_spectrum(family, torch.tensor([t, 0.0], dtype=f64))
     along = vectors[0].abs()
     return float(vectors[1].abs()[int(along.argmax())])
 
@@ -141,7 +143,7 @@ def crossings(size: int, seed: int) -> list[Row]:
             return (theta ** torch.tensor(powers, dtype=f64)).prod().reshape(1, 1)
 
         normals = list(torch.eye(len(ks), dtype=f64))
-        found = singular.recover_crossing(monomial, torch.zeros(len(ks), dtype=f64), normals)
+        found = recover_crossing(monomial, torch.zeros(len(ks), dtype=f64), normals)
         rows.append(
             {
                 "ks": list(ks),
@@ -218,7 +220,7 @@ def fluctuation(size: int, seed: int) -> list[Row]:
                 "h": h,
                 "nu": singular.nu(2, h),
                 "free": nu_data_free(2, h),
-                "lam": singular.rlct_single(2, h=h)[0],
+                "lam": rlct_single(2, h=h)[0],
             }
         )
     return rows

@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from netvitals.singular import RateFit, predict_rates
+from netvitals.singular import predict_rates
 from netvitals.singular.networks.crossed import SIDES, CrossAttentionChain, ProjectedChain
 from netvitals.singular.networks.ladders import freeze_probe
+from netvitals.singular.orders.rates import RateFit
 from netvitals_lab import Config, Row, Study
 
 NAME = "dead-directions-crossed"

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from netvitals import singular
+from netvitals.singular.checkpoint.layernorm import ln_kernel_test
 from netvitals.singular.checkpoint.norm_inputs import kernel_shares
 from netvitals_lab import Config, Resources, Row, Study, data, models
 from netvitals_lab.models import pretrained
@@ -92,7 +92,7 @@ def looked_at(model: nn.Module, x: Any, when: str) -> list[Row]:
             "ratio": shares[t.norm].ratio if t.norm in shares else None,
             "rows": t.row_count,
         }
-        for t in singular.ln_kernel_test(model, x)
+        for t in ln_kernel_test(model, x)
     ]
 
 

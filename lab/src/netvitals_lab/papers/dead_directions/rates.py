@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from netvitals.singular import RateFit
 from netvitals.singular.networks.ladders import freeze_probe
+from netvitals.singular.orders.rates import RateFit
 from netvitals_lab import Config, Row, Study
 from netvitals_lab.papers.dead_directions import _factors
 from netvitals_lab.papers.dead_directions._networks import configurations, network, predicted

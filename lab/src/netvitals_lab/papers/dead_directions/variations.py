@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from netvitals import singular
+from netvitals.singular.checkpoint.stream import sigma_stream
 from netvitals_lab import Config, Resources, Row, Study, data, models
 from netvitals_lab.papers.dead_directions import _learning
 from netvitals_lab.papers.dead_directions._variations import Bridge, descend
@@ -96,7 +96,7 @@ def regime(name: str, steps: int, modulus: int, seed: int) -> list[Row]:
         optimizer.step()
     with torch.no_grad():
         right = float((model(digits.test.x).argmax(1) == digits.test.y).float().mean())
-    found = singular.sigma_stream(model, digits.test.x[:128])
+    found = sigma_stream(model, digits.test.x[:128])
     return [
         {"depth": i, "sigma": s, "ratio": r, "largest": top, "accuracy": right}
         for i, (s, r, top) in enumerate(zip(found.sigma, found.ratio, found.largest))
