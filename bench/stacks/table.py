@@ -204,7 +204,9 @@ def _quiet() -> Iterator[None]:
 def page(rows: list[tuple[str, ...]]) -> str:
     """The whole page."""
     table = [HEAD, ("---",) * len(HEAD), *rows]
-    return TEXT.format(versions=_versions()) + "\n" + "\n".join("| " + " | ".join(cells) + " |" for cells in table) + "\n"
+    return (
+        TEXT.format(versions=_versions()) + "\n" + "\n".join("| " + " | ".join(cells) + " |" for cells in table) + "\n"
+    )
 
 
 def main() -> None:

@@ -22,9 +22,9 @@ def device(request):
 
 def net(device):
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.LayerNorm(16), nn.Linear(16, 16), nn.GELU(), nn.Linear(16, 3)).to(
-        device
-    )
+    return nn.Sequential(
+        nn.Linear(6, 16), nn.ReLU(), nn.LayerNorm(16), nn.Linear(16, 16), nn.GELU(), nn.Linear(16, 3)
+    ).to(device)
 
 
 def train(device, every=0, steps=6, each=lambda step: None):

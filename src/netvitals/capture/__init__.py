@@ -58,10 +58,10 @@ from netvitals.capture.site import Site
 from netvitals.capture.streaming import UNREACHED as UNREACHED
 from netvitals.capture.streaming import Progress as Progress
 from netvitals.capture.streaming import stream_over as stream_over
-from netvitals.capture.task import check_values as check_values
 from netvitals.capture.task import LEFT_OUT as LEFT_OUT
 from netvitals.capture.task import Task as Task
 from netvitals.capture.task import batches_of as batches_of
+from netvitals.capture.task import check_values as check_values
 from netvitals.capture.task import in_double as in_double
 from netvitals.capture.task import inputs_of as inputs_of
 from netvitals.capture.task import loss_and_batch as loss_and_batch
