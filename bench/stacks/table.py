@@ -57,9 +57,9 @@ TEXT = """# What holds on every stack
 Small models on a CPU, watched on every step. *Training unchanged*: parameters are the same, bit for bit, with and
 without the watch. *As by hand*: gradient norm and update ratio of the model agree to 1e-6 with what torch's own hooks
 around the optimizer's step see (for several ranks: with one process on the whole batch). *Hooks left* on modules and
-parameters when the watch has closed. *Graphs compiled because of us*: those of torch.compile with the watch, less those without.
-*Skipped*: the places in `skipped`; each has its reason there. `python bench/stacks/table.py` makes this page from real runs; a test
-compares it with what holds today.
+parameters when the watch has closed. *Graphs compiled because of us*: those of torch.compile with the watch, less
+those without. *Skipped*: the places in `skipped`; each has its reason there. `python bench/stacks/table.py` makes this
+page from real runs; a test compares it with what holds today.
 
 Run with {versions}.
 """

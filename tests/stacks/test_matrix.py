@@ -34,8 +34,8 @@ def written(table, name):
 LOOPS = [
     "a plain loop", "without vitals.step", "gradient accumulation", "two optimizers", "LBFGS and its closure",
     "GradScaler", "autocast, bfloat16", "checkpointing", "encoder and decoder", "torch.compile(model, fullgraph=True)",
-    "model.compile(fullgraph=True)", "a compiled function around the model", "a compiled loss", "a compiled optimizer step",
-    "functional_call", "a part in TorchScript", "Lightning, accumulating", "Fabric",
+    "model.compile(fullgraph=True)", "a compiled function around the model", "a compiled loss",
+    "a compiled optimizer step", "functional_call", "a part in TorchScript", "Lightning, accumulating", "Fabric",
     "accelerate, accumulating", "Hugging Face Trainer, accumulating",
 ]  # fmt: skip
 NEEDS = {"Lightning": "lightning", "Fabric": "lightning", "accelerate": "accelerate", "Hugging": "transformers"}

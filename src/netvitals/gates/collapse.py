@@ -143,8 +143,8 @@ class Collapse(Result):
             "collapses": f"the variance behind norms collapses: decay alone leaves {self.factor:.1%} of their scales. "
             "The paper's prediction: gate density then goes to 0 where a channel's mean is below z_low, to 1 where it "
             "is above (report.forecast(decay=...) says which).",
-            "shrinks": f"the variance behind norms shrinks, but not below half: decay alone leaves {self.factor:.1%} of "
-            "their scales.",
+            "shrinks": f"the variance behind norms shrinks, but not below half: decay alone leaves {self.factor:.1%} "
+            "of their scales.",
             "stays": f"the variance behind norms does not collapse: decay alone leaves {self.factor:.1%} of their "
             "scales. The paper's prediction has no ground here; gate density moves with the means only.",
             "unknown": "it cannot be said before training: " + "; ".join(sorted(set(self._doubts()))) + ".",

@@ -1,4 +1,4 @@
-"""Means and slopes with errors, a broken line, correlations, effective rank, order statistics and histograms of magnitudes."""
+"""Means and slopes with errors, a broken line, correlations, ranks, order statistics and histograms of magnitudes."""
 
 from netvitals.stats.average import Mean, mean
 from netvitals.stats.correlation import Correlation, pearson, spearman

@@ -1,8 +1,8 @@
 r"""The paper's graph of a module: which edge, and which path, carries the curvature between two layers.
 
 One forward pass is cut at every node: the node's output becomes a variable of its own, so that each derivative is of
-one edge $p\to u$ alone, $D_{u,p}=\partial g_u/\partial f_p$. With $\delta_u$ the gradient of the loss at node u, the block
-$H_{v,w}$ is built from the loss backwards,
+one edge $p\to u$ alone, $D_{u,p}=\partial g_u/\partial f_p$. With $\delta_u$ the gradient of the loss at node u, the
+block $H_{v,w}$ is built from the loss backwards,
 
 $$H_{v,w}=\sum_{u\in Ch(v)}\Big(D_{u,v}^\top H_{u,w}+\sum_{p\in Pa(u)}(\delta_u\cdot T_{u;v,p})\,J_{p,w}\Big),$$
 
