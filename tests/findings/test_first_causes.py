@@ -254,3 +254,19 @@ def test_single_batches_that_are_far_larger_than_the_others_are_dated():
     assert (odd.since, odd.until) == (40, 120) and odd.what.startswith("3 batches are 5 times as large")
     assert "odd batches" not in fed(std=lambda t: 4.9 if t in (40, 80) else 1.0)
     assert "odd batches" not in fed(std=lambda t: 6.0 if t > 100 else 1.0)  # a change that stays
+
+
+def test_no_finding_says_infinity_or_a_negative_multiple():
+    from netvitals.capture import Measurement
+
+    steps = range(0, 200, 10)
+    grads = [0.0 if s == 0 else 1e-3 * 1.5**i for i, s in enumerate(steps)]
+    losses = [0.3, -0.1, -0.2, *(1.0 + i for i in range(37))]
+    said = [
+        *(Measurement(s, "gradients", "model", "grad_norm", g) for s, g in zip(steps, grads)),
+        *(Measurement(s, "gradients", "fc.weight", "grad_norm", g) for s, g in zip(steps, grads)),
+        *(Measurement(s, "gradients", "fc.weight", "update_ratio", 0.2) for s in steps),
+        *(Measurement(i * 5, "loss", "model", "loss", v) for i, v in enumerate(losses)),
+    ]
+    words = " ".join(f.what for f in diagnose(said).all)
+    assert "grew from 0.0015 to" in words and "inf" not in words and "−" not in words and "-0" not in words

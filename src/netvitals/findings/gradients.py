@@ -117,17 +117,17 @@ def exploding(context: Context) -> Iterator[Finding]:
             remedy=Remedy("restart_rate", 0.1),
         )
         return
-    growth = whole.end / whole.start if whole.start else float("inf")
-    if growth > EXPLODED:
+    begun = whole.values[whole.values > 0]  # a layer that begins at zero has at first no gradient behind it
+    if len(begun) >= 3 and whole.end > EXPLODED * begun[0]:
         worst = max(_weights(context.table, "grad_norm"), key=lambda s: s.end, default=whole)
         yield Finding(
             "warning",
             worst.site,
-            f"Gradients explode: the norm grew {growth:.0f}-fold; it is largest in {called(worst.site)}.",
+            f"Gradients explode: the norm grew from {begun[0]:.2g} to {whole.end:.2g}; it is largest in {called(worst.site)}.",
             why="Growing gradients make steps that overshoot, until the loss diverges.",
             advice="Clip the gradient norm, lower the learning rate, or add a norm before that layer.",
             evidence=(whole.evidence(change=True), worst.evidence(change=True)),
-            since=int(whole.steps[np.argmax(whole.values > 10 * whole.start)]),
+            since=int(whole.steps[np.argmax(whole.values > 10 * begun[0])]),
             until=int(whole.steps[-1]),
             remedy=Remedy("clip", 1.0),
         )

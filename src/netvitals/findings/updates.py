@@ -87,6 +87,8 @@ def climbs(loss: Series | None) -> tuple[int, float] | None:
         return None
     values = np.where(np.isfinite(loss.values), loss.values, np.nan)
     begin = float(np.nanmedian(values[:3]))
+    if begin <= 0:
+        return None
     wide = max(1, len(values) // 40) | 1
     smooth = smoothed(np.nan_to_num(values, nan=np.nanmax(values)), len(values) // wide)
     top = int(np.argmax(smooth))
