@@ -11,7 +11,6 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 import reader_models
-
 from netvitals import curvature, drift, gates, layers, saddle
 
 TITLES = {"mlp": "MLP", "cnn": "CNN, BatchNorm", "gpt": "GPT", "llama": "Llama (HF)", "vit": "ViT (HF)", "tied": "tied"}

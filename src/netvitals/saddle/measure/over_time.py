@@ -13,6 +13,7 @@ from netvitals.capture import Result, one_screen, skipped_lines
 
 DRAWN = 4  # pairs in the picture
 METRICS = ("delta", "change", "predicted", "gap")
+NONE = "the run holds no step accounting: watch it with vitals=['accounting']"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,9 +102,12 @@ def imbalance_over_time(run: Any) -> ImbalanceHistory:
     """
     if not hasattr(run, "rows") and not hasattr(run, "frame"):
         raise TypeError(f"imbalance_over_time reads a run from netvitals.open_run, got a {type(run).__name__}")
-    frame = run.frame(vital="accounting")
-    if not len(frame):
-        raise ValueError("the run holds no step accounting: watch it with vitals=['accounting']")
+    try:
+        frame = run.frame(vital="accounting")
+    except LookupError:
+        raise ValueError(NONE) from None
+    if frame.is_empty():
+        raise ValueError(NONE)
     by: dict[str, dict[str, dict[int, float]]] = {}
     for row in frame.iter_rows(named=True):
         by.setdefault(row["site"], {}).setdefault(row["metric"], {})[int(row["step"])] = float(row["value"])
