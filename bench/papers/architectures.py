@@ -1,4 +1,4 @@
-"""Which function works on which kind of model: ``python bench/papers/architectures.py`` prints the table of the docs."""
+"""Which function works on which kind of model. ``python bench/papers/architectures.py`` prints the table."""
 
 from __future__ import annotations
 
