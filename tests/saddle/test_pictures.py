@@ -55,6 +55,12 @@ def test_the_imbalance_of_a_run_and_what_plain_descent_leaves(tmp_path, optimize
     picture = found.plot()
     assert picture.svg() and [s.right for s in picture.series] == [False, True]
     assert pair in str(found) and len(found.to_frame()) == len(found.steps[pair])
+    with nv.watch(net, opt, every=1, run=tmp_path / "other", vitals=["gates"]) as watch:
+        nn.functional.cross_entropy(net(x), y).backward()
+        opt.step()
+        watch.step()
+    with pytest.raises(ValueError, match="holds no step accounting"):
+        saddle.imbalance_over_time(nv.open_run(tmp_path / "other"))
     with pytest.raises(TypeError, match="got a Sequential"):
         saddle.imbalance_over_time(net)
 

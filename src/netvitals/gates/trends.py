@@ -224,7 +224,11 @@ def _of_run(run: Any, theta: float) -> ChannelStory:
     metric = f"density@{theta:g}"
     kept: dict[str, dict[str, dict[int, np.ndarray]]] = {}
     for vital, wanted in (("preactivations", ("mu", "sigma")), ("gates", (metric,))):
-        for a in run.arrays(vital, metric=wanted):
+        try:
+            arrays = run.arrays(vital, metric=wanted)
+        except LookupError:  # a run without this vital sign or threshold
+            continue
+        for a in arrays:
             kept.setdefault(a.site, {}).setdefault(a.metric, {})[a.step] = np.asarray(a.value, dtype=np.float64)
     if not any(metric in found for found in kept.values()):
         raise ValueError(

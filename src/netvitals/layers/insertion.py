@@ -13,6 +13,7 @@ from netvitals.capture import inputs_of, undisturbed
 from netvitals.layers.norms import norm
 from netvitals.layers.replacement import Filter, Surgery, exchange, passes
 from netvitals.layers.source import functional_activations
+from netvitals.layers.surgery import spec_of_any
 
 
 class Normed(nn.Sequential):
@@ -63,15 +64,16 @@ def insert_norm(model: nn.Module, batch: Any, *, to: str = "quantile:0.75", only
     shapes, reasons = _shapes(model, batch)
     skipped: dict[str, str] = {}
     made: dict[int, nn.Module] = {}
+    like = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
 
     def wanted(name: str, module: nn.Module) -> bool:
-        spec = activations.spec_of(module)
+        spec = spec_of_any(module)
         if not spec or spec == "identity" or id(module) in inside or not passes(only, name, module):
             return False
         why = reasons.get(id(module), "" if id(module) in shapes else "it is not called on this batch")
         if not why and id(module) not in made:
             try:
-                made[id(module)] = norm(to, *shapes[id(module)])
+                made[id(module)] = norm(to, *shapes[id(module)]).to(like).train(module.training)
             except (ValueError, KeyError) as error:
                 why = str(error)
         if why:
@@ -80,7 +82,7 @@ def insert_norm(model: nn.Module, batch: Any, *, to: str = "quantile:0.75", only
 
     replaced = exchange(model, wanted, lambda old: Normed(made[id(old)], old), carry=False)
     for name, called, line in functional_activations(model):
-        if only is None:
+        if only is None and not any(name == r.name or name.startswith(f"{r.name}.") for r in replaced):
             skipped[f"{name or 'model'} {called}"] = f"called as a function in forward, line {line}"
     return Surgery(replaced, skipped)
 
@@ -91,10 +93,11 @@ def _shapes(model: nn.Module, batch: Any) -> tuple[dict[int, tuple[int, int]], d
     shapes: dict[int, tuple[int, int]] = {}
     reasons: dict[int, str] = {}
     calls: Counter[int] = Counter()
+    known = {id(m) for m in model.modules() if spec_of_any(m)}  # before there are hooks: a stranger is called for it
     makers: list[tuple[Tensor, str, nn.Module]] = []  # tensors are held, so that no other takes their place
 
     def after(name: str, module: nn.Module, args: Any, output: Any) -> None:
-        if activations.spec_of(module):
+        if id(module) in known:
             x = args[0] if args else None
             calls[id(module)] += 1
             if calls[id(module)] > 1:

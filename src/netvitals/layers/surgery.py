@@ -30,7 +30,7 @@ def _fresh(to: Make) -> Callable[[nn.Module], nn.Module]:
     raise TypeError(f"the replacement is a spec, a module, a class or a factory, got {type(to).__name__}")
 
 
-def _spec(module: nn.Module) -> str | None:
+def spec_of_any(module: nn.Module) -> str | None:
     """The spec of an activation, a stranger's included."""
     if isinstance(module, activations.MODULES):
         return activations.spec_of(module) or type(module).__name__.lower()
@@ -72,7 +72,7 @@ def replace_activation(
     1: gelu -> relu2:15
     """
     fits, make = _matcher(frm), _fresh(to)
-    if fits(_spec(model), model):
+    if fits(spec_of_any(model), model):
         raise ValueError("the model itself is the activation: put it into a container, or replace it by hand")
     # an activation made of others (a squared one, a top-k one) is exchanged whole or not at all
     inside = {
@@ -84,7 +84,7 @@ def replace_activation(
     }
 
     def wanted(name: str, module: nn.Module) -> bool:
-        return id(module) not in inside and passes(only, name, module) and fits(_spec(module), module)
+        return id(module) not in inside and passes(only, name, module) and fits(spec_of_any(module), module)
 
     replaced = exchange(model, wanted, make, carry=False)
     replaced += _exchange_attributes(
@@ -158,7 +158,7 @@ def relufy(model: nn.Module, *, only: Filter = None) -> Surgery:
     """
     result = replace_activation(model, RELUFIABLE, "relu", only=only)
     for name, module in model.named_modules():
-        spec = _spec(module)
+        spec = spec_of_any(module)
         if spec and spec.split(":")[0] not in ("relu", *RELUFIABLE) and passes(only, name, module):
             result.skipped[name] = f"{spec} is not ReLU-like and stays"
     return result

@@ -13,6 +13,7 @@ from netvitals.capture import Result, one_screen, skipped_lines
 
 DRAWN = 4  # pairs in the picture
 METRICS = ("delta", "change", "predicted", "gap")
+NONE = "the run holds no step accounting: watch it with vitals=['accounting']"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,12 +87,27 @@ def imbalance_over_time(run: Any) -> ImbalanceHistory:
 
     Returns:
         Series by pair; ``plot`` draws them.
+
+    >>> import tempfile, torch
+    >>> import netvitals as nv
+    >>> from torch import nn
+    >>> net, folder = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)), tempfile.mkdtemp()
+    >>> sgd = torch.optim.SGD(net.parameters(), lr=0.1)
+    >>> with nv.watch(net, sgd, every=1, run=f"{folder}/run", vitals=["accounting"]) as watch:
+    ...     for _ in range(3):
+    ...         loss = net(torch.randn(16, 4)).square().mean()
+    ...         sgd.zero_grad(); loss.backward(); sgd.step(); watch.step(loss)
+    >>> list(imbalance_over_time(nv.open_run(f"{folder}/run")).delta)
+    ['0 → 2']
     """
     if not hasattr(run, "rows") and not hasattr(run, "frame"):
         raise TypeError(f"imbalance_over_time reads a run from netvitals.open_run, got a {type(run).__name__}")
-    frame = run.frame(vital="accounting")
-    if not len(frame):
-        raise ValueError("the run holds no step accounting: watch it with vitals=['accounting']")
+    try:
+        frame = run.frame(vital="accounting")
+    except LookupError:
+        raise ValueError(NONE) from None
+    if frame.is_empty():
+        raise ValueError(NONE)
     by: dict[str, dict[str, dict[int, float]]] = {}
     for row in frame.iter_rows(named=True):
         by.setdefault(row["site"], {}).setdefault(row["metric"], {})[int(row["step"])] = float(row["value"])
