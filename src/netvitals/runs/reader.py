@@ -315,7 +315,7 @@ def _chosen(tables: Tables, vital: Choice, site: Choice, metric: Choice) -> list
     for kind, choice, at in (("vital", vital, 1), ("site", site, 2), ("metric", metric, 3)):
         known = sorted({str(n[at]) for n in every})
         for one in [choice] if isinstance(choice, str) else choice or ():
-            if known and not any(_fits(name, one) for name in known):
+            if known and one not in known and "*" not in one and "?" not in one:
                 near = difflib.get_close_matches(one, known, 3) or known[:8]
                 raise LookupError(f"the run has no {kind} {one!r}; did you mean {', '.join(map(repr, near))}?")
     return [n for n in every if _fits(n[1], vital) and _fits(n[2], site) and _fits(n[3], metric)]

@@ -94,7 +94,7 @@ def run(
     """Run one study and judge its claims.
 
     >>> import tempfile
-    >>> file, claim = tempfile.mkdtemp() + "/results.sqlite", "activations/z_low-gelu-0.01"
+    >>> file, claim = tempfile.mkdtemp() + "/results.sqlite", "activations/classes"
     >>> found = run("activations", "smoke", "inline", results=file, claims=[claim], progress=False)
     >>> found.verdicts[claim].status
     'holds'
