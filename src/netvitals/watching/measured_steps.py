@@ -151,7 +151,7 @@ class MeasuredSteps(WatchState):
 
     def _trains_compiled(self) -> bool:
         """Gradients have arrived though no pass was seen, and torch.compile was at work."""
-        return has_compiled() and any(p.grad is not None for p in self._bare.parameters())
+        return self._observer.whole.traces > 0 and any(p.grad is not None for p in self._bare.parameters())
 
     def _not_called(self, step: int) -> None:
         """No pass was seen on a step that was to be measured."""
@@ -168,7 +168,7 @@ class MeasuredSteps(WatchState):
             self._missed = True
             warn(
                 f"step {step} was to be measured, but the watched model was not called with autograd on; "
-                "watch the module that the loop calls",
+                "watch the module that the loop calls" + (f" (or {INSIDE})" if has_compiled() else ""),
                 "model-not-called",
             )
 

@@ -53,6 +53,7 @@ class Observer:
         self.observed = False  # a pass was seen since arming
         self.passes = 0  # how many there were
         self.raised = False  # a pass since arming ended by an exception
+        self.traces = 0  # of torch.compile, since this was made
         self.compiled: Literal["", "inside", "partly"] = ""  # how a pass since arming ran in compiled code
         self.outside: Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], None] | None = None  # hears of other calls
         self._state = PassState(schedule, prefix)
@@ -225,6 +226,7 @@ class Observer:
         """Something is compiled now. A pass that a mode of ours follows is let alone from here on: compiled code would
         be compiled for that mode, and again without it.
         """
+        self.traces += 1
         if self._pickup.on or (self._survey is not None and self._survey.trace.on):
             self.observed, self.compiled = False, "partly"
             self._pickup.ignore()
