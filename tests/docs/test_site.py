@@ -31,6 +31,9 @@ INNER = {"cli", "watching"}  # not imported by anybody: commands, and what a wat
 # What a new user asks, written down before the pages were, and the page that answers.
 QUESTIONS = {
     "why is my loss flat": "tutorials/flat-loss.html",
+    "my loss is nan": "symptoms/nan.html",
+    "dead relu": "symptoms/layers.html",
+    "watch": "reference/netvitals.html",
     "how do I use it with Lightning": "how-to/trainers.html",
     "send vital signs to wandb": "how-to/trackers.html",
     "what to do about dead units": "findings.html",
