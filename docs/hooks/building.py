@@ -63,7 +63,6 @@ def generated() -> dict[str, str]:
         "reference/netvitals.md": rooms.page(""),
         "reference/vital-signs.md": registries.vital_signs(),
         "reference/metrics.md": registries.metrics(),
-        "reference/rules.md": registries.findings(),
         "reference/commands.md": registries.commands(),
     }
     pages |= {f"reference/{room}.md": rooms.page(room) for room in rooms.ROOMS}

@@ -1,4 +1,4 @@
-"""Reference pages of what registers itself: vital signs, findings, remedies, commands."""
+"""Reference pages of what registers itself: vital signs, metrics, commands."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer.main
 
 from netvitals import vitals
 from netvitals.cli import app
-from netvitals.findings import REMEDIES, RULES
+from netvitals.findings import RULES, anchor
 from netvitals.report.glossary import CHECKUP
 
 
@@ -24,18 +24,6 @@ def cell(text: str) -> str:
         One line, with bars that do not end the cell.
     """
     return " ".join(text.split()).replace("|", "\\|")
-
-
-def anchor(name: str) -> str:
-    """The part of an address that leads to a heading.
-
-    Args:
-        name: of a rule, a vital sign or a command.
-
-    Returns:
-        Lower case, with dashes for spaces.
-    """
-    return name.lower().replace(" ", "-")
 
 
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
@@ -85,7 +73,9 @@ def vital_signs() -> str:
         ]
         readers = [r for r in RULES if name in {r.vital, *r.also, *(v for v, _ in r.needs)}]
         if readers:
-            rows = [(f"[{r.name}](rules.md#{anchor(r.name)})", r.null or r.question, r.threshold) for r in readers]
+            rows = [
+                (f"[{r.name}](../findings.md#{anchor(r.name)})", r.null or r.question, r.threshold) for r in readers
+            ]
             parts += [
                 f"### How to read {kind.title.lower()} {{ #read-{name} data-toc-label='How to read' }}",
                 table(("finding", "in health", "speaks beyond"), rows),
@@ -116,44 +106,6 @@ def metrics() -> str:
     for name in sorted(found, key=str.lower):
         parts += [f"## `{name}` {{ #{anchor(name)} }}", table(("vital sign", "meaning", "unit"), found[name])]
     return "\n\n".join(parts) + "\n"
-
-
-def findings() -> str:
-    """Every rule: its question, what it reads, health, threshold and source.
-
-    Returns:
-        Markdown.
-    """
-    parts = [
-        "# Findings",
-        f"{len(RULES)} rules read the vital signs and say what is wrong. Each states what a healthy network shows, "
-        "beyond what it speaks, where that threshold comes from, and what would prove it wrong. How often findings are "
-        "right is measured on [bugs that people reported](../bugs.md). The same in the terminal: "
-        '`netvitals explain "dead units"`.',
-        table(
-            ("finding", "question"),
-            [(f"[{r.name}](#{anchor(r.name)})", r.question) for r in RULES],
-        ),
-    ]
-    for rule in RULES:
-        rows = [("reads", _reads(rule)), ("in health", rule.null), ("speaks beyond", rule.threshold)]
-        rows += [("source", rule.source), ("refuted by", rule.refuted_by)]
-        parts += [
-            f"## {rule.name} {{ #{anchor(rule.name)} }}",
-            rule.question,
-            table(("", ""), [(f"**{name}**", text) for name, text in rows if text]),
-        ]
-    parts += [
-        "## What a program can do about a finding { #remedies data-toc-label='Remedies' }",
-        "`finding.remedy.kind` is one of these.",
-        table(("kind", "what to do"), [(f"`{kind}`", text) for kind, text in REMEDIES.items()]),
-    ]
-    return "\n\n".join(parts) + "\n"
-
-
-def _reads(rule: Any) -> str:
-    pairs = [f"[`{v}/{m}`](vital-signs.md#{v})" if v in vitals.REGISTRY else f"`{v}/{m}`" for v, m in rule.needs]
-    return " or ".join(pairs) + (f" on {rule.least} steps" if rule.least > 1 else "")
 
 
 def every_command(command: Any = None, path: str = "netvitals") -> Iterator[tuple[str, Any]]:

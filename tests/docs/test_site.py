@@ -31,9 +31,12 @@ INNER = {"cli", "watching"}  # not imported by anybody: commands, and what a wat
 # What a new user asks, written down before the pages were, and the page that answers.
 QUESTIONS = {
     "why is my loss flat": "tutorials/flat-loss.html",
+    "my loss is nan": "symptoms/nan.html",
+    "dead relu": "symptoms/layers.html",
+    "watch": "reference/netvitals.html",
     "how do I use it with Lightning": "how-to/trainers.html",
     "send vital signs to wandb": "how-to/trackers.html",
-    "what to do about dead units": "reference/rules.html",
+    "what to do about dead units": "findings.html",
     "what does update_ratio mean": "reference/metrics.html",
     "compare two runs": "tutorials/compare-runs.html",
     "resume after a crash": "how-to/resume.html",
@@ -127,8 +130,8 @@ def _rows(text):
     return words(re.sub(r"</td>", " ", text))
 
 
-def test_every_rule_is_in_the_reference(site):
-    text = page(site, "reference/rules")
+def test_every_rule_has_a_section_on_the_page_of_findings(site):
+    text = page(site, "findings")
     found = sections(text)
     for rule in RULES:
         shown = _rows(found[rule.name.lower().replace(" ", "-")])

@@ -23,12 +23,16 @@ def explain_finding(
         ),
     ] = "",
     run: Annotated[Path | None, typer.Argument(help="A run: its folder, or the .sqlite file.")] = None,
+    reference: Annotated[bool, typer.Option("--reference", help="Print docs/findings.md.")] = False,
 ) -> None:
     """Say why a finding was given: what was read, beyond which threshold, whose it is, and how often the rule is
     wrong."""
     from netvitals import findings, runs
     from netvitals.findings import explain, rule_named
 
+    if reference:
+        typer.echo(findings.reference(), nl=False)
+        return
     if not finding:
         for rule in findings.RULES:
             typer.echo(f"{rule.name:26} {rule.question}")

@@ -9,6 +9,8 @@ from netvitals.findings.exact import told as told
 from netvitals.findings.explanation import explain as explain
 from netvitals.findings.explanation import rule_named as rule_named
 from netvitals.findings.explanation import threshold_of as threshold_of
+from netvitals.findings.markdown import anchor as anchor
+from netvitals.findings.markdown import reference as reference
 from netvitals.findings.series import Measurements as Measurements
 from netvitals.findings.series import Series as Series
 from netvitals.findings.series import Totals as Totals

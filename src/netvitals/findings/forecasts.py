@@ -92,14 +92,14 @@ def plateau_end(context: Context) -> Iterator[Finding]:
     """The end of the plateau the loss is on."""
     for f in _open(context, "plateau/"):
         event = "leave this plateau" if f.quantity == "plateau/leaves" else "have fallen by half"
-        why = "Its slope grows as it does on the way out of a saddle (measured on a fixed batch"
+        why = f"Its slope grows as it does on the way out of a saddle (measured on a fixed batch, at step {f.made_at})."
         if f.conditions.get("law") == "look-ahead":
-            why = "A copy that was carried on out of the saddle left it then (looked ahead"
+            why = f"A copy that was carried on out of the saddle left it then (looked ahead, at step {f.made_at})."
         yield Finding(
             "info",
             "",
             f"The loss will {event} near {_odds(f)}.",
-            why=f"{why}, at step {f.made_at}).",
+            why=why,
             advice="Wait for it. If it is too long, a larger learning rate shortens it in proportion.",
             evidence=_ground(f, context.table.loss),
         )
