@@ -16,6 +16,7 @@ from latex2mathml.converter import convert
 from mkdocs.structure.files import File, Files
 
 SHIM = "https://unpkg.com/iframe-worker/shim"
+ASKED_FOR = ("findings.md", "reference/netvitals.md")  # what a search for a name should lead to
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.S)
 
 
@@ -85,7 +86,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **kwargs: Any) -> str:
-    """Leave long tables of papers out of the search: a question of a user is not answered there.
+    """Leave long tables of papers out of the search, and rank findings and the public API first.
 
     Args:
         markdown: the source of the page.
@@ -97,6 +98,8 @@ def on_page_markdown(markdown: str, page: Any, **kwargs: Any) -> str:
     """
     if page.file.src_uri.startswith(("papers/", "coverage/")):
         page.meta["search"] = {"exclude": True}
+    elif page.file.src_uri in ASKED_FOR:
+        page.meta["search"] = {"boost": 3}
     return markdown
 
 
