@@ -64,7 +64,7 @@ def test_a_frame_can_be_asked_by_name_by_names_and_by_pattern(run):
     assert set(run.frame(vital="loss")["site"]) == {""}
     assert set(run.frame(site=["layer0", "layer2"])["site"]) == {"layer0", "layer2"}
     assert run.frame(site="layer*", metric="density").height == 15
-    with pytest.raises(LookupError, match="no vital .nothing."):
+    with pytest.raises(LookupError, match=r"no vital .nothing."):
         run.frame(vital="nothing")
     assert run.frame(vital="nothing*").schema["value"] == pl.Float64
 

@@ -123,7 +123,8 @@ def exploding(context: Context) -> Iterator[Finding]:
         yield Finding(
             "warning",
             worst.site,
-            f"Gradients explode: the norm grew from {begun[0]:.2g} to {whole.end:.2g}; it is largest in {called(worst.site)}.",
+            f"Gradients explode: the norm grew from {begun[0]:.2g} to {whole.end:.2g}; "
+            f"it is largest in {called(worst.site)}.",
             why="Growing gradients make steps that overshoot, until the loss diverges.",
             advice="Clip the gradient norm, lower the learning rate, or add a norm before that layer.",
             evidence=(whole.evidence(change=True), worst.evidence(change=True)),
