@@ -70,6 +70,30 @@ def windows(stream: Tensor, context: int, batch: int, seed: int) -> Callable[[in
     return draw
 
 
+def chain(vocabulary: int, seed: int, length: int = 40_000) -> Tensor:
+    """Tokens of a Markov chain: four successors for each token, the first of them twice as likely as the next."""
+    g = torch.Generator().manual_seed(seed)
+    successors = torch.rand(vocabulary, vocabulary, generator=g).argsort(1)[:, :4].tolist()
+    picks = torch.multinomial(torch.tensor([8.0, 4.0, 2.0, 1.0]), length, replacement=True, generator=g).tolist()
+    out = [0]
+    for pick in picks:
+        out.append(successors[out[-1]][pick])
+    return torch.tensor(out)
+
+
+def patterns(batch: int, seed: int, noise: float = 1.5) -> Callable[[int], tuple[Tensor, Tensor]]:
+    """Batches of ten fixed 8×8 patterns under noise, and which pattern it is."""
+    g = torch.Generator().manual_seed(seed)
+    classes = torch.randn(10, 1, 8, 8, generator=g)
+
+    def draw(step: int) -> tuple[Tensor, Tensor]:
+        g = torch.Generator().manual_seed(seed * 100_003 + step)
+        y = torch.randint(10, (batch,), generator=g)
+        return classes[y] + noise * torch.randn(batch, 1, 8, 8, generator=g), y
+
+    return draw
+
+
 def next_token(logits: Tensor, y: Tensor) -> Tensor:
     """Cross-entropy of the tokens that follow."""
     return nn.functional.cross_entropy(logits.flatten(0, 1), y.flatten())

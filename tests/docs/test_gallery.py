@@ -4,6 +4,7 @@ import re
 import runpy
 import struct
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -12,7 +13,7 @@ from netvitals.findings import RULES
 GALLERY = Path(__file__).parents[2] / "docs" / "gallery"
 SCRIPTS = sorted(p for p in GALLERY.glob("*.py") if p.stem != "exhibit")
 PAGES = sorted(p for p in GALLERY.glob("*.md") if p.stem != "index")
-MOST_BYTES = 300_000
+MOST_BYTES = {".png": 300_000, ".svg": 60_000}
 
 
 @pytest.mark.slow
@@ -30,7 +31,7 @@ def test_a_script_makes_runs_and_reports_without_packages_or_data(script, tmp_pa
 
 
 def test_every_script_has_its_page_and_every_page_its_script():
-    assert [p.stem for p in PAGES] == [p.stem for p in SCRIPTS] and len(PAGES) == 6
+    assert [p.stem for p in PAGES] == [p.stem for p in SCRIPTS] and len(PAGES) == 7
     index = (GALLERY / "index.md").read_text(encoding="utf-8")
     assert all(f"]({page.name})" in index for page in PAGES)
 
@@ -40,9 +41,13 @@ def test_a_page_has_command_picture_and_findings(page):
     text = page.read_text(encoding="utf-8")
     assert f"python docs/gallery/{page.stem}.py" in text
     pictures = [page.parent / target for target in re.findall(r"!\[[^\]]+\]\(([^)]+)\)", text)]
-    assert pictures and all(p.stat().st_size <= MOST_BYTES for p in pictures), pictures
+    assert pictures and all(p.stat().st_size <= MOST_BYTES[p.suffix] for p in pictures), pictures
     for picture in pictures:
         head = picture.read_bytes()[:24]
+        if picture.suffix == ".svg":
+            assert ElementTree.parse(picture).getroot().tag == "{http://www.w3.org/2000/svg}svg"
+            assert picture.name.startswith(f"{page.stem}-")
+            continue
         width, height = struct.unpack(">II", head[16:24])
         assert head[:8] == b"\x89PNG\r\n\x1a\n" and width >= 1000 and height >= 700
     sections = re.findall(r"^## (.+)$", text, re.M)
