@@ -37,7 +37,7 @@ def stored(run: Run) -> EscapeForecast:
     from netvitals import saddle
 
     names = ("escape", "low", "high", "small_layers", "drop", "coverage")
-    frame = run.frame(vital="plateau")
+    frame = run.frame(vital="plateau*")  # a pattern may find nothing
     last = {}
     for metric in names:
         values = frame.filter(frame["metric"] == metric)["value"].to_numpy()
