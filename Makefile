@@ -50,7 +50,7 @@ test: $(VENV)/.dev chromium
 test-slow: $(VENV)/.dev chromium
 	$(RUN) -m slow $(PYTEST) $(TESTED)
 
-# for somebody who has a GPU: nobody has run this yet
+# for a machine with a GPU; not run so far
 test-gpu: $(VENV)/.dev
 	$(BIN)/python -c "import torch; assert torch.cuda.is_available() or torch.backends.mps.is_available(), 'no GPU here'"
 	$(BIN)/pytest -n 0 tests/stacks/test_devices.py tests/stacks/test_cuda_graphs.py tests/test_never_disturbs.py

@@ -114,7 +114,7 @@ def endings(folder: Path, _: int) -> str:
     return f"ended {max(spent):.1f} s after the signal, 2 of 2 signals, and said so"
 
 
-def strangers(folder: Path, _: int) -> str:
+def others(folder: Path, _: int) -> str:
     """A list with a hostile run of every kind beside one good run."""
     write(folder / "good", 3)
     for name, script in HOSTILE.items():
@@ -359,7 +359,7 @@ def place() -> Iterator[Path]:
 
 ATTACKS: dict[str, Callable[[Path, int], str]] = {
     "a signal to `netvitals view` with open tabs": endings,
-    "a folder of runs from strangers": strangers,
+    "a folder of runs from other people": others,
     "two pages in one browser, forged hosts": browsers,
     "web hooks that fail": hooks,
     "damaged side files of killed runs": side_files,

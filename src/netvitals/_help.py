@@ -222,8 +222,8 @@ TROUBLES: dict[str, Trouble] = {
     ),
     "run-exists": Trouble(
         "There is a run already",
-        "Runs are never overwritten: a second one gets a number, or is refused where one was asked for.",
-        "Choose another `run=`, remove the old folder, or go on with it: `resume=True`.",
+        "A second run of the same name gets a number: `first-2`. `watch.path` says where it is.",
+        "Choose another `run=`, continue the old one with `resume=True`, or replace it with `overwrite=True`.",
     ),
     "run-layout": Trouble(
         "The run was written by another version",
@@ -288,7 +288,7 @@ TROUBLES: dict[str, Trouble] = {
     ),
 }
 
-# why a place could not be seen (the keys are those of the reasons in `skipped`), and what to do if you want to
+# why a place could not be measured (the keys are those of the reasons in `skipped`), and what to do if you want to
 NOT_SEEN: dict[str, str] = {
     "mixing": "Nothing: attention has its own vital sign, and the elementwise parts around it are measured.",
     "recurrent": "Write the recurrence with cells (`nn.LSTMCell`) to see its gates; outputs are measured.",

@@ -152,7 +152,7 @@ def test_checkup_as_json_is_json_and_nothing_else(call, factory):
 def test_checkup_says_what_it_could_not_see(call, factory):
     code, out, _ = call("checkup", f"{factory}:recurrent", "--no-curvature")
     assert code == 0
-    assert " ".join(out.split()).count("Not seen: reader: its gates run inside one fused recurrent kernel") == 1
+    assert " ".join(out.split()).count("Not measured: reader: its gates run inside one fused recurrent kernel") == 1
 
 
 @pytest.mark.parametrize(

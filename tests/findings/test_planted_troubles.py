@@ -178,4 +178,4 @@ def test_what_was_not_seen_is_said_and_an_empty_watch_is_not_called_healthy():
         loss = reader(torch.randn(3, 5, 4))[0].square().mean()
         loss.backward()
         vitals.step(loss)
-    assert "Not seen: " in str(vitals.findings()) and "fused recurrent kernel" in str(vitals.findings())
+    assert "Not measured: " in str(vitals.findings()) and "fused recurrent kernel" in str(vitals.findings())

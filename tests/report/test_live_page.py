@@ -6,7 +6,8 @@ from torch import nn
 
 import netvitals as nv
 from netvitals.report.live import create_app
-from netvitals.runs import runs_below
+from netvitals.report.live.run_index import Shelf
+from netvitals.runs import open_run, runs_below
 
 testclient = pytest.importorskip("starlette.testclient")
 
@@ -41,6 +42,28 @@ def test_runs_are_listed_and_told(tmp_path):
     assert head["status"] == "finished" and "Gates" in [v["title"] for v in head["vitals"]]
     told = client.get("/api/metric", params={"run": "a", "vital": "gates", "metric": "density@0.1"}).json()
     assert told["sites"] == ["1", "model"] and told["steps"] == [0, 1]
+
+
+def test_the_list_shows_the_stored_verdict_and_says_what_is_not_judged_yet(tmp_path):
+    watched(tmp_path / "closed").close()
+    going = watched(tmp_path / "running")
+    try:
+        going.flush()
+        shelf = Shelf([tmp_path])
+        closed, running = sorted(shelf.rows(), key=lambda row: row["name"])
+        assert closed["finding"] == open_run(tmp_path / "closed").meta["verdict"] and closed["finding"]["what"]
+        assert running["finding"] is None
+        shelf.judge(), shelf.judge()
+        assert shelf.judged == 1, "the verdict of a closed run is not computed again"
+        (running,) = (row for row in shelf.rows() if row["name"] == "running")
+        assert running["finding"]["what"]
+    finally:
+        going.close()
+    again = nv.watch(nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 2)), run=tmp_path / "closed", resume=True)
+    try:
+        assert open_run(tmp_path / "closed").meta["verdict"] is None, "it is of the segment before"
+    finally:
+        again.close()
 
 
 def test_a_run_that_is_still_written_is_told_as_it_grows(tmp_path):

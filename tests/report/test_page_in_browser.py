@@ -209,7 +209,7 @@ def test_a_run_turns_sick_while_the_page_is_open(tab, tmp_path, served):
         page.goto(served("/run/sick"))
         drawn(page)
         page.select_option("#layers .tools select", "gates")
-        page.click("#findings details.more summary")
+        page.click("#findings summary >> text=What was checked")
         assert page.query_selector(".toast") is None
         for step in range(30, 60):
             look(step, dead=True)
@@ -255,9 +255,10 @@ def test_the_list_of_runs_is_searched_sorted_and_compared(tab, tmp_path, served)
     page.goto(served("/"))
     page.wait_for_selector(".runs tbody tr")
     page.wait_for_selector(".runs .critical, .runs .warning", timeout=30_000)
-    page.click(".runs th button >> text=gravest finding")
     rows = "all => all.map(r => r.querySelector('a').innerText)"
-    assert page.eval_on_selector_all(".runs tbody tr", rows)[0] == "beta"
+    assert page.eval_on_selector_all(".runs tbody tr", rows)[0] == "beta", "the most severe first"
+    page.click(".runs th button >> text=run")
+    assert page.eval_on_selector_all(".runs tbody tr", rows)[0] == "alpha"
     page.fill("input[type=search]", "^al|gam")
     until(lambda: page.locator(".runs tbody tr").count() == 2)
     page.check(".runs tbody tr:nth-child(1) input")

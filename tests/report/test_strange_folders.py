@@ -1,4 +1,4 @@
-"""The list of runs over folders from strangers, and over folders and places that fail while they are shown."""
+"""The list of runs over folders from other people, and over folders and places that fail while they are shown."""
 
 from __future__ import annotations
 

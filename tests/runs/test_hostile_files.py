@@ -1,4 +1,4 @@
-"""A run from a stranger: whatever its file holds, reading it ends soon, runs nothing, and gives a sentence or data."""
+"""A run from somebody else: reading its file ends soon, runs nothing, and gives a sentence or data."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_pages_that_refer_to_each_other_many_times_do_not_multiply_the_rows(run,
 
 
 def test_a_chain_of_pages_that_many_rows_share_does_not_multiply_the_bytes(run):
-    """A row's large blob lies on pages of its own; a stranger's rows may all point to the same ones."""
+    """A row's large blob lies on pages of its own; rows of a hostile file may all point to the same ones."""
     connection = sqlite3.connect(run)
     connection.execute("PRAGMA secure_delete=ON")
     (root,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'batch'").fetchone()

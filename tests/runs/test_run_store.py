@@ -120,7 +120,21 @@ def test_findings_are_stored_and_replaced(tmp_path):
         Finding("bad", "", "x")  # type: ignore[arg-type]
 
 
-def test_an_existing_run_is_never_overwritten(tmp_path):
+def test_overwrite_replaces_a_run_and_nothing_else(tmp_path):
+    with RunWriter(tmp_path / "r") as writer:
+        writer.write(_measurements(0))
+    with RunWriter(tmp_path / "r", existing="overwrite") as writer:
+        writer.write(_measurements(7))
+        with pytest.raises(OSError, match="is written by this process"):
+            RunWriter(tmp_path / "r", existing="overwrite")
+    assert open_run(tmp_path / "r").steps == [7]
+    (tmp_path / "mine.sqlite").write_text("not a run")
+    with pytest.raises(ValueError, match="is no"):
+        RunWriter(tmp_path / "mine.sqlite", existing="overwrite")
+    assert (tmp_path / "mine.sqlite").read_text() == "not a run"
+
+
+def test_an_existing_run_is_never_overwritten_unasked(tmp_path):
     RunWriter(tmp_path / "r").close()
     before = (tmp_path / "r" / "run.sqlite").read_bytes()
     with pytest.warns(UserWarning, match=r"already holds a run; this one is written to .*r-2"):

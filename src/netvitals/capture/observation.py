@@ -36,7 +36,7 @@ class Observation(Result):
         arrays: measurements that are arrays.
         sites: the places that were measured.
         loss: of the batch; None where there was no loss function.
-        skipped: place that could not be seen → reason.
+        skipped: place that could not be measured → reason.
     """
 
     measurements: tuple[Measurement, ...]
@@ -56,7 +56,7 @@ class Observation(Result):
         loss = "" if self.loss is None else f", loss {self.loss:.6g}"
         return (
             f"{len(self.measurements)} measurements at {len(self.sites)} sites{loss}; "
-            f"{len(self.skipped)} places could not be seen"
+            f"{len(self.skipped)} places could not be measured"
         )
 
 
@@ -90,7 +90,7 @@ def observe(
         forward: how to run the model on a batch of any other kind: ``forward(model, batch)``.
 
     Returns:
-        The measurements, with the places they come from and those that could not be seen.
+        The measurements, with the places they come from and those that could not be measured.
 
     >>> from netvitals.capture import Vital
     >>> class Height(Vital):

@@ -65,8 +65,7 @@ class _Passes:
             out |= self._order(ids, base)
         n = len(base) if base.ndim else 0
         if n >= 4 and self._rows(n):
-            if base.shape != (n, n):  # scores of pairs of examples
-                out |= self._examples(n, base)
+            out |= self._examples(n, base)
             out |= self._inputs(n, base)
         if (ids := self._ids()) is not None and len(self.slots[ids]) == n:
             out |= self._padding(ids, base)

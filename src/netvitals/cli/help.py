@@ -20,9 +20,9 @@ was expected and what to do, and points nowhere. A warning never ends your train
 caught, and what was not measured is in `skipped`. `NETVITALS_DEBUG=1` before a command shows the traceback behind a
 sentence, `netvitals doctor` whether the installation is sound."""
 
-PLACES = """## What could not be seen
+PLACES = """## What could not be measured
 
-A watch and a checkup list in `skipped`, and under *Not seen* of the findings, which places they could not look into,
+A watch and a checkup list in `skipped`, and under *Not measured* of the findings, which places they could not measure,
 and why:"""
 
 

@@ -80,23 +80,3 @@ __all__ = [
     # the theory
     "dag",
 ]
-
-_HOMES = {
-    "advice": ("lowrank", "steps"),
-    "advice.design": ("Dropped", "Recommendation", "best_skips", "uniform_skips"),
-    "advice.distance": (
-        "Decay",
-        "averages",
-        "band_threshold",
-        "decay_rate",
-        "far_pairs",
-        "fixed_end",
-        "interaction_radius",
-        "mass_outside",
-    ),
-    "dag": ("bounds",),
-    "engine.graph": ("NodeGraph",),
-    "engine.operator": ("Operator", "Operators"),
-    "measure": ("estimators", "metrics"),
-    "measure.jacobians": ("EdgeNorms", "Lyapunov", "NodeJacobians", "lyapunov"),
-}

@@ -222,6 +222,14 @@ class Findings(Sequence[Finding]):
         )
 
     @property
+    def verdict(self) -> dict[str, str]:
+        """The most severe finding that asks for action, or the headline, as a list of runs shows it."""
+        severe = next(iter(self.alarming), None)
+        if severe is None:
+            return {"severity": "", "what": self.headline}
+        return {"severity": severe.severity, "what": severe.what}
+
+    @property
     def headline(self) -> str:
         """One sentence where nothing alarms: what is known, and whether the loss falls; empty where something does."""
         return next(iter(self._head()), "")
@@ -237,7 +245,8 @@ class Findings(Sequence[Finding]):
         apply = sum(1 for c in self.checked if c.applicable)
         if 2 * ran < apply:
             return [f"No problem found, but only {ran} of {apply} checks could run."]
-        return [f"Nothing alarming; {len(self.items)} notes:" if self.items else "Nothing alarming."]
+        count = len(self.items)
+        return [f"Nothing alarming; {count} note{'s' * (count > 1)}." if count else "Nothing alarming."]
 
     def _not_learning(self) -> str:
         """What is known where the loss does not fall and no check says why."""
@@ -258,7 +267,7 @@ class Findings(Sequence[Finding]):
         by_reason: dict[str, list[str]] = {}
         for name, reason in self.skipped.items():
             by_reason.setdefault(reason, []).append(name)
-        return [f"Not seen: {names(places)}: {reason}." for reason, places in by_reason.items()]
+        return [f"Not measured: {names(places)}: {reason}." for reason, places in by_reason.items()]
 
 
 def diagnose(source: Any, *, activations: Mapping[str, Any] | None = None) -> Findings:
@@ -270,7 +279,7 @@ def diagnose(source: Any, *, activations: Mapping[str, Any] | None = None) -> Fi
             metadata says.
 
     Returns:
-        The findings, most severe first, with what was checked and what could not be seen.
+        The findings, most severe first, with what was checked and what could not be measured.
 
     >>> from netvitals.capture import Measurement
     >>> falling = [Measurement(i, "loss", "model", "loss", 2.0 / (1 + i)) for i in range(30)]

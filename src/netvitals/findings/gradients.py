@@ -117,18 +117,19 @@ def exploding(context: Context) -> Iterator[Finding]:
             remedy=Remedy("restart_rate", 0.1),
         )
         return
-    begun = whole.values[whole.values > 0]  # a layer that begins at zero has at first no gradient behind it
-    if len(begun) >= 3 and whole.end > EXPLODED * begun[0]:
+    # a layer that begins at zero has at first no gradient behind it
+    begin = whole.start or float(whole.values[whole.values > 0][:1].sum())
+    if begin and whole.end > EXPLODED * begin:
         worst = max(_weights(context.table, "grad_norm"), key=lambda s: s.end, default=whole)
         yield Finding(
             "warning",
             worst.site,
-            f"Gradients explode: the norm grew from {begun[0]:.2g} to {whole.end:.2g}; "
+            f"Gradients explode: the norm grew from {begin:.2g} to {whole.end:.2g}; "
             f"it is largest in {called(worst.site)}.",
             why="Growing gradients make steps that overshoot, until the loss diverges.",
             advice="Clip the gradient norm, lower the learning rate, or add a norm before that layer.",
             evidence=(whole.evidence(change=True), worst.evidence(change=True)),
-            since=int(whole.steps[np.argmax(whole.values > 10 * begun[0])]),
+            since=int(whole.steps[np.argmax(whole.values > 10 * begin)]),
             until=int(whole.steps[-1]),
             remedy=Remedy("clip", 1.0),
         )

@@ -188,7 +188,7 @@ def at_chance(context: Context) -> Iterator[Finding]:
         "",
         f"Nothing is learned: the loss is {level:.3g}, and guessing costs {cost:.3g}"
         + (f"; {percent(accuracy.end)} are right." if accuracy is not None else "."),
-        why=f"The weights have gone {percent(path)} of their own length, so that it is not for want of steps. Labels "
+        why=f"The weights have gone {percent(path)} of their own length, so the steps were not too few. Labels "
         f"that do "
         "not belong to their inputs look like this, and so does a network that does not let the signal through.",
         advice="Look at pairs of input and label by hand: shuffled apart, joined by the wrong index, sorted by one "

@@ -335,16 +335,16 @@ def at_zero(context: Context) -> Iterator[Finding]:
     alive = [s for s in table.at("gradients", "grad_norm") if table.is_matrix(s.site)]
     if not grads.end > 0.02 * grads.start or np.mean([s.end == 0 for s in alive] or [False]) > 0.3:
         return  # nothing is left to learn, or units are dead
+    rate = max((s.last for s in table.at("optimizer", "lr")), default=0.0)
     yield Finding(
         "warning",
         "",
-        f"No step has moved the weights since step {stretch.since}: the learning rate is zero.",
-        why=f"The gradient is {grads.end:.2g} (at the start {grads.start:.2g}), so that there is something to learn, "
-        f"but "
-        "the updates are nothing.",
-        advice="Look at the schedule: its number of steps may be that of epochs, or of another run. Give it the steps "
-        "of "
-        "this one.",
+        f"No step has moved the weights since step {stretch.since}: the learning rate is "
+        + (f"{rate:.2g}, so small that rounding swallows the steps." if rate > 0 else "zero."),
+        why=f"The gradient is {grads.end:.2g} (at the start {grads.start:.2g}), so there is something to learn, but "
+        "the updates are zero.",
+        advice="Check the schedule: its number of steps may be that of epochs, or of another run. Without a schedule, "
+        "set lr to about 1e-3 for Adam or 1e-2 for SGD.",
         evidence=(ratio.evidence(change=True), grads.evidence(change=True)),
         since=stretch.since,
         until=stretch.until,

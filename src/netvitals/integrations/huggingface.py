@@ -11,7 +11,7 @@ from torch import Tensor
 
 from netvitals._extras import missing
 from netvitals.integrations.callback import begin
-from netvitals.preflights import Preflight, preflight
+from netvitals.integrations.preflight_first import PreflightFirst
 from netvitals.watching import Watch
 
 try:
@@ -96,7 +96,7 @@ class VitalsCallback(TrainerCallback):
         return self._total - before
 
 
-class PreflightCallback(TrainerCallback):
+class PreflightCallback(PreflightFirst, TrainerCallback):
     """Checks a Trainer's model before its first step (:func:`netvitals.preflight`); a failed check ends the training.
 
     Args:
@@ -106,10 +106,6 @@ class PreflightCallback(TrainerCallback):
     >>> PreflightCallback(stop=False).result is None  # give it to Trainer(callbacks=[...])
     True
     """
-
-    def __init__(self, stop: bool = True, **options: Any) -> None:
-        self.stop, self.options = stop, options
-        self.result: Preflight | None = None
 
     def on_train_begin(
         self,
@@ -121,11 +117,7 @@ class PreflightCallback(TrainerCallback):
         train_dataloader: Any = None,
         **_: Any,
     ) -> None:
-        if state.global_step:
-            return  # it goes on from a checkpoint
-        self.result = preflight(model, None, train_dataloader, optimizer, **self.options)
-        if self.stop:
-            self.result.raise_for_failures()
+        self.check(state.global_step, model, train_dataloader, optimizer)
 
 
 def _guard(trainer: Trainer, callback: weakref.ref[VitalsCallback]) -> None:

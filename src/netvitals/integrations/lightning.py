@@ -10,7 +10,7 @@ from typing import Any
 
 from netvitals._extras import missing
 from netvitals.integrations.callback import begin, network
-from netvitals.preflights import Preflight, preflight
+from netvitals.integrations.preflight_first import PreflightFirst
 from netvitals.watching import Watch
 
 try:
@@ -67,7 +67,7 @@ class VitalsCallback(Callback):
             self.vitals.close(status)
 
 
-class PreflightCallback(Callback):
+class PreflightCallback(PreflightFirst, Callback):
     """Checks a LightningModule before its first step (:func:`netvitals.preflight`); a failed check ends the fit.
 
     Args:
@@ -78,13 +78,5 @@ class PreflightCallback(Callback):
     True
     """
 
-    def __init__(self, stop: bool = True, **options: Any) -> None:
-        self.stop, self.options = stop, options
-        self.result: Preflight | None = None
-
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if trainer.global_step:
-            return  # it goes on from a checkpoint
-        self.result = preflight(pl_module, None, trainer.train_dataloader, list(trainer.optimizers), **self.options)
-        if self.stop:
-            self.result.raise_for_failures()
+        self.check(trainer.global_step, pl_module, trainer.train_dataloader, list(trainer.optimizers))

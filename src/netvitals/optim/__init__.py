@@ -63,11 +63,3 @@ __all__ = [
     "relu_rescale",
     "z_loss",
 ]
-
-# imported from their modules now; the old names go with the next version
-_HOMES = {
-    "gauges": "GaugeDrift gauge_energy orbit_position",
-    "muon": "newton_schulz",
-    "precondition": "Preconditioner",
-    "symmetry": "Equivariance equivariance",
-}

@@ -60,7 +60,11 @@ def tally(findings: Sequence[Finding]) -> str:
 def loss_caption(table: Measurements) -> str:
     """From where to where the loss went, and its lowest."""
     loss, totals = table.loss, table.counted()
-    if loss is None or not len(loss.finite):
+    if loss is None:
+        return "no loss was recorded"
+    if len(loss.finite) < 2 and totals.broken_losses:
+        return f"not a number from step {loss.steps[~np.isfinite(loss.values)][0]:,}"
+    if not len(loss.finite):
         return "no finite loss"
     first = totals.first_loss if np.isfinite(totals.first_loss) else float(loss.finite[0])
     return f"{first:.3g} → {loss.end:.3g}, lowest {totals.lowest_loss:.3g}"
@@ -100,7 +104,7 @@ def _scope(table: Measurements) -> str:
         return ""
     text = f"{plural(len(vitals), 'vital sign').capitalize()} at {plural(len(sites), 'site')}"
     text += f", on {plural(observations, 'measured step')}" if observations > 1 else ""
-    return text + (f"; {plural(skipped, 'place')} could not be seen." if skipped else ".")
+    return text + (f"; {plural(skipped, 'place')} could not be measured." if skipped else ".")
 
 
 def facts(meta: Mapping[str, Any]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:

@@ -19,7 +19,7 @@ from netvitals.runs.checked import opened
 from netvitals.runs.checksum import Summary, pack, seal
 from netvitals.runs.lock import FileLock, FileLocked, this_machine
 from netvitals.runs.sparkline import Sparkline
-from netvitals.runs.store import FORECASTS, create, make_folder, numbered, open_to_write
+from netvitals.runs.store import FORECASTS, create, make_folder, numbered, open_to_write, remove
 from netvitals.runs.write_queue import Columns, Key, Pending, text
 
 BATCH = 50_000  # measurements in one blob at most
@@ -35,8 +35,8 @@ class RunDatabase:
     """One run's file, open for writing by this process alone."""
 
     def __init__(self, path: str | os.PathLike[str], existing: str) -> None:
-        if existing not in ("number", "refuse", "resume"):
-            raise ValueError(f"existing must be 'number', 'refuse' or 'resume', got {existing!r}")
+        if existing not in ("number", "refuse", "resume", "overwrite"):
+            raise ValueError(f"existing must be 'number', 'refuse', 'resume' or 'overwrite', got {existing!r}")
         self.summary = Summary()
         self.series: dict[Key, int] = {}
         self.meta: dict[str, Any] = {}
@@ -62,6 +62,8 @@ class RunDatabase:
                 if file.exists() and existing == "resume":
                     self._load(file)
                 else:
+                    if existing == "overwrite" and file.exists():
+                        remove(file)
                     create(file)
                 break
             except FileExistsError:

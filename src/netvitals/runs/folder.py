@@ -20,7 +20,7 @@ def runs_below(folder: str | os.PathLike[str]) -> list[str]:
     home = root.resolve()
     found: list[tuple[float, str]] = []
     waiting = [str(root)]
-    while waiting:  # without recursion: a stranger's folders may lie thousands deep
+    while waiting:  # without recursion: folders may lie thousands deep
         place = waiting.pop()
         try:
             with os.scandir(place) as entries:

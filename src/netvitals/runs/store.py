@@ -14,7 +14,7 @@ from pathlib import Path
 
 from netvitals._help import hint
 from netvitals.runs.checksum import Summary
-from netvitals.runs.untrusted import Budget, beside, check_tables
+from netvitals.runs.untrusted import SIDE_FILES, Budget, beside, check_tables
 
 FILE_NAME = "run.sqlite"
 APPLICATION = 0x4E565253  # "NVRS": marks the file as a netvitals run
@@ -105,7 +105,7 @@ def create(file: Path) -> None:
             os.link(draft, file)  # unlike a renaming it fails where something is
         except FileExistsError:
             raise FileExistsError(
-                f"{file} already holds a run; choose another path or remove it first {hint('run-exists')}"
+                f"{file} already holds a run; choose another path, or remove it first {hint('run-exists')}"
             ) from None
         except OSError:  # a file system without hard links; the lock keeps other writers away
             if file.exists():
@@ -125,6 +125,16 @@ def lay_out(connection: sqlite3.Connection) -> None:
     )
     # a run that is killed before its first commit is an empty one, and no damaged one
     connection.execute("INSERT INTO summary (id, crc, record) VALUES (?, ?, ?)", Summary().row())
+
+
+def remove(file: Path) -> None:
+    """Remove the run at ``file``; a file that is no run is left alone. Call it under the lock of ``file``."""
+    try:
+        connect(file)[0].close()
+    except sqlite3.DatabaseError:
+        raise NoRun(f"{file} is no netvitals run, and is left as it is; choose another path") from None
+    for one in (file, *(beside(file, end) for end in SIDE_FILES)):
+        one.unlink(missing_ok=True)
 
 
 def open_to_write(file: Path) -> sqlite3.Connection:

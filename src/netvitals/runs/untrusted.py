@@ -1,4 +1,4 @@
-"""A run may come from a stranger: what its file can make a reader do is bounded by the size of the file.
+"""A run may come from anybody: what its file can make a reader do is bounded by the size of the file.
 
 A file of SQLite can hold views and triggers in place of tables, computed columns, tables whose pages refer to each
 other in circles, side files that are pipes. ``docs/reliability.md`` has the threat model. The answer is the same to

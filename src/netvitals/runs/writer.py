@@ -45,7 +45,7 @@ class RunWriter:
             holds a run is left alone: see ``existing``. One that another process writes now is refused.
         meta: what should be known of the run (model, sites, skipped, seeds, configuration); any plain values.
         existing: ``"number"`` writes to ``path-2`` and warns; ``"refuse"`` raises ``FileExistsError``; ``"resume"``
-            continues the run that is there.
+            continues the run that is there; ``"overwrite"`` removes it.
         at: the step to continue at; measurements from there on that are in the file already are marked as abandoned.
         None continues after the last one.
         flush_every: seconds between commits.
@@ -126,6 +126,7 @@ class RunWriter:
         summary.segment += 1
         summary.last_step = min(summary.last_step, self.next_step - 1)
         return {
+            "verdict": None,  # of the segment before
             "segments": [*meta.get("segments", [0]), self.next_step],
             "resumed": [
                 *meta.get("resumed", []),

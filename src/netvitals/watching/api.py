@@ -66,6 +66,7 @@ def watch(
     probe: tuple[Any, ...] | None = None,
     vitals: Iterable[Vital | str] | None = None,
     resume: bool | int = False,
+    overwrite: bool = False,
     log: Any = None,
     on_finding: Any = None,
     panel: bool = False,
@@ -98,6 +99,8 @@ def watch(
             to these. ``netvitals vitals`` lists them; some need ``probe`` or ``optimizer``, and say so at once.
         resume: True continues the run at ``run`` after its last step (or begins it, where there is none); a number
             continues at that step, as a checkpoint has it: what was read from there on before is kept, but marked.
+        overwrite: replace the run at ``run``. Without it and without ``resume`` a run that exists is left alone, and
+            this one is written to ``run-2``, ``run-3``, …; ``watch.path`` says where.
         log: send each measured step on while it trains: a wandb run, ``mlflow`` or ``(client, run_id)``, a
             ``SummaryWriter``, ``trackio``, or a function of (step, numbers). Your run is never begun or ended.
         on_finding: called with each finding when it is first made, while it trains; or the address of a web hook.
@@ -138,6 +141,7 @@ def watch(
         probe=probe,
         vitals=vitals,
         resume=resume,
+        overwrite=overwrite,
         log=log,
         on_finding=on_finding,
         panel=panel,
@@ -172,6 +176,7 @@ class Watch(MeasuredSteps):
         probe: tuple[Any, ...] | None = None,
         vitals: Iterable[Vital | str] | None = None,
         resume: bool | int = False,
+        overwrite: bool = False,
         log: Any = None,
         on_finding: Any = None,
         panel: bool = False,
@@ -185,7 +190,7 @@ class Watch(MeasuredSteps):
         root: nn.Module = together(model)
         check_model(root, every)
         check_total(total_steps)
-        check_resume(run, resume)
+        check_resume(run, resume, overwrite)
         self.every = int(every)
         self._ranks = ranks_of(root)
         if self._ranks is not None and self._ranks.rank:  # the first writes and sends for all
@@ -254,7 +259,7 @@ class Watch(MeasuredSteps):
             self._sends = self._shared is not None or self._log is not None
             self._forecasts = LiveForecasts(self, planned) if forecasts else None
             if run is not None:
-                open_run_of(self, run, resume, optimizers)
+                open_run_of(self, run, resume, overwrite, optimizers)
             if self._ranks is not None and resume is not False:
                 self._step = self._ranks.first_step(self._step)
                 self._observations = -(-self._step // self.every)
@@ -387,7 +392,6 @@ class Watch(MeasuredSteps):
             self._batches.flush()
             self._shared.close(status)
             note_places(self)
-        self._note_checks()
         self._buffer.settle()
         if self._ranks is None or not self._ranks.rank:
             self._observer.notes.update(silent_vitals(self))

@@ -73,12 +73,14 @@ def check_total(total_steps: Any) -> None:
         raise ValueError(f"total_steps must be a whole number of steps, 1 or more, got {total_steps!r}")
 
 
-def check_resume(run: Any, resume: Any) -> None:
-    """A step to go on at, and a run to go on with."""
+def check_resume(run: Any, resume: Any, overwrite: Any) -> None:
+    """What is to happen to a run that is there already."""
     if not isinstance(resume, int) or resume < 0:
         raise ValueError(f"resume must be True, False or the step to go on at, got {resume!r}")
     if resume is not False and run is None:
         raise ValueError("resume needs run=, the run that is to be continued")
+    if overwrite and resume is not False:
+        raise ValueError("resume continues the run that is there and overwrite removes it: give one of them")
 
 
 def checked_probe(probe: Any) -> tuple[Any, Any, Callable[..., Tensor] | None] | None:

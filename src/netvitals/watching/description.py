@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     from netvitals.watching.measured_steps import MeasuredSteps
 
 
-def open_run_of(watch: Watch, run: str | os.PathLike[str], resume: bool | int, optimizers: Sequence[Optimizer]) -> None:
+def open_run_of(
+    watch: Watch, run: str | os.PathLike[str], resume: bool | int, overwrite: bool, optimizers: Sequence[Optimizer]
+) -> None:
     """Give a watch the writer of its run, and the step at which it begins."""
     from netvitals.runs import RunWriter, run_file
 
     at = None if isinstance(resume, bool) else resume
-    existing = "number" if resume is False else "resume"
+    existing = "overwrite" if overwrite else "number" if resume is False else "resume"
     if at is not None and not run_file(run).is_file():
         raise FileNotFoundError(
             f"there is no run at {run} to go on with at step {at}; begin one without resume {hint('no-run')}"

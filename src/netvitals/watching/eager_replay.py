@@ -52,8 +52,12 @@ def compiled_form_of(bare: nn.Module) -> nn.Module | None:
     """What a loop may call in the place of ``bare`` so that compiled code runs; None where there is nothing."""
     if is_compiled(bare):
         return bare
-    kind = getattr(sys.modules.get("torch._dynamo.eval_frame"), "OptimizedModule", None)
-    wrappers = [] if kind is None else [o for o in gc.get_objects() if type(o) is kind]
+    dynamo = sys.modules.get("torch._dynamo.eval_frame")
+    kind = getattr(dynamo, "OptimizedModule", None)
+    backends = list(getattr(dynamo, "cached_backends", {}).values())
+    if kind is None or (backends and not any(backends)):  # nothing was given to torch.compile: no search of all objects
+        return None
+    wrappers = [o for o in gc.get_objects() if type(o) is kind]
     return next((w for w in reversed(wrappers) if uncompiled(w) is bare), None)
 
 

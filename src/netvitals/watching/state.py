@@ -100,10 +100,7 @@ class WatchState:
         if self._writer is None:
             return
         try:
-            found = self.findings()
-            grave = next(iter(found.alarming), None)
-            words = {"severity": "", "what": found.headline} if grave is None else vars(grave)
-            self._writer.note("verdict", {"severity": words["severity"], "what": words["what"]})
+            self._writer.note("verdict", self.findings().verdict)
         except Exception as error:  # a run without a verdict is still a run
             warn(f"findings could not be made: {type(error).__name__}: {error}", "findings-failed")
 

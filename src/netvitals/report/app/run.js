@@ -9,7 +9,7 @@
       ${(f.null || f.threshold) && html`<details class="evidence"><summary>the rule</summary>
         <ul>${f.null && html`<li>In health: ${f.null}.</li>`}${f.threshold && html`<li>${f.threshold}</li>`}${f.refuted_by && html`<li>What would refute it: ${f.refuted_by}.</li>`}</ul></details>`}
       ${(f.consequences || []).map((c) => html`<${nv.FindingItem} finding=${{ sites: [], evidence: [], ...c }} sites=${sites} inner=${true} />`)}
-      ${(f.evidence || []).length > 0 && html`<details class="evidence"><summary>${f.evidence.length} reading${f.evidence.length === 1 ? "" : "s"} behind this</summary>
+      ${(f.evidence || []).length > 0 && html`<details class="evidence"><summary>${f.evidence.length} measurement${f.evidence.length === 1 ? "" : "s"} behind this</summary>
         <ul>${f.evidence.slice(0, 24).map((line) => html`<li>${typeof line === "string" ? line : `${line.vital}/${line.metric} at ${line.site || "the model"}: ${nv.number(line.value)} (step ${line.step})`}</li>`)}</ul></details>`}`;
     const known = (x) => x !== null && x !== undefined;
     const when = [known(f.since) ? (known(f.until) && f.until > f.since ? `steps ${nv.count(f.since)} to ${nv.count(f.until)}` : `since step ${nv.count(f.since)}`) : ""].filter(Boolean).join(", ");
@@ -49,9 +49,10 @@
     const marks = useMemo(() => head.findings.filter((f) => f.since >= 0 && f.since !== null && f.since !== undefined).map((f) => ({ step: f.since, tone: f.severity, text: `${f.severity} since step ${f.since}: ${f.what}` })), [head]);
     const ahead = head.forecasts && head.forecasts.ahead;
     if (!head.loss) return null;
+    const broken = series && series[0].values.filter((v) => Number.isFinite(v)).length < 2;
     return html`<section class="card" id="loss"><header><h2>Loss</h2><span class="meaning aside">${head.loss.caption}</span></header>
-      ${series ? html`<${nv.Lines} series=${series} log=${log} marks=${marks} ahead=${view.from === undefined ? ahead : null} unit="loss" label="loss by step" />` : html`<div style="height:240px"></div>`}
-      <p class="meaning small">${view.from !== undefined ? html`steps ${nv.count(Number(view.from))} to ${nv.count(Number(view.to))} <button type="button" class="plain" onclick=${() => nv.show({ from: "", to: "" })}>all steps</button>` : "Drag over a picture to look at some steps only; all pictures follow."}</p>
+      ${broken ? null : series ? html`<${nv.Lines} series=${series} log=${log} marks=${marks} ahead=${view.from === undefined ? ahead : null} unit="loss" label="loss by step" />` : html`<div style="height:240px"></div>`}
+      <p class="meaning small">${broken ? "" : view.from !== undefined ? html`steps ${nv.count(Number(view.from))} to ${nv.count(Number(view.to))} <button type="button" class="plain" onclick=${() => nv.show({ from: "", to: "" })}>all steps</button>` : "Drag over a picture to look at some steps only; all pictures follow."}</p>
     </section>`;
   };
 
@@ -101,7 +102,7 @@
   };
 
   const Forecasts = ({ stated }) => html`<section class="card" id="forecasts"><header><h2>Forecasts</h2></header>
-    <p class="meaning">What is said of days to come, with odds; each was stored when it was made and is scored when its day comes.</p>
+    <p class="meaning">Each forecast is stored when it is made and scored once the target step is reached.</p>
     ${stated.rows.length > 0 && html`<div class="table" tabindex="0" role="region" aria-label="open forecasts"><table><thead><tr>${["quantity", "where", "for step", "value", "80 % interval", "method"].map((n) => html`<th>${n}</th>`)}</tr></thead>
       <tbody>${stated.rows.map((row) => html`<tr>${row.map((c) => html`<td>${c}</td>`)}</tr>`)}</tbody></table></div>`}
     ${stated.methods.length > 0 && html`<details class="more"><summary>How these methods did on this run so far</summary><ul>${stated.methods.map((line) => html`<li>${line}</li>`)}</ul></details>`}</section>`;
@@ -115,13 +116,16 @@
       document.getElementById("layers").scrollIntoView();
     };
     useEffect(() => { document.documentElement.dataset.drawn = String(head.vitals.length); }, [head]);
+    const alarms = head.findings.some((f) => f.severity === "critical" || f.severity === "warning");
+    const shown = alarms ? head.findings.filter((f) => f.severity !== "info") : [], folded = head.findings.filter((f) => !shown.includes(f));
+    const list = (some) => html`<div class="list" tabindex="0" role="region" aria-label="findings, the most severe first">${some.map((f, i) => html`<${nv.FindingItem} key=${f.rule + f.what} finding=${f} sites=${sites} open=${i === 0} onShow=${show} />`)}</div>`;
     return html`<section class="hero"><h1>${head.title}</h1>
         <div class="line">${head.chips.map(([label, value]) => html`<span class="chip">${label} <b>${value}</b></span>`)}</div>
         <p class="words">${head.words.map((w) => html`${nv.marked(w, sites)} `)}</p></section>
       <div class="two">
         <section class="card" id="findings"><header><h2>Findings</h2><span class="meaning aside">${head.tally}</span></header>
-          ${head.findings.length ? html`<div class="list" tabindex="0" role="region" aria-label="findings, the most severe first">${head.findings.map((f, i) => html`<${nv.FindingItem} key=${f.rule + f.what} finding=${f} sites=${sites} open=${i === 0} onShow=${show} />`)}</div>`
-            : html`<div class="calm good"><p><b>Nothing alarming.</b> ${head.calm}</p></div>`}
+          ${shown.length ? list(shown) : html`<div class="calm good"><p><b>Nothing alarming.</b> ${head.calm}</p></div>`}
+          ${folded.length > 0 && html`<details class="more" id="notes"><summary>${folded.length} ${shown.length ? "more for information" : folded.length === 1 ? "note" : "notes"}</summary>${list(folded)}</details>`}
           ${head.checked.length > 0 && html`<details class="more"><summary>What was checked</summary><ul class="checked">${head.checked.map((c) => html`<li class=${c.state}>${c.text}</li>`)}</ul></details>`}
         </section>
         <div class="column"><${Loss} run=${run} head=${head} version=${version} />
@@ -133,8 +137,8 @@
       ${(head.panels || []).map((p) => html`<section class="card"><header><h2>${p.title}</h2></header><div dangerouslySetInnerHTML=${{ __html: p.html }}></div></section>`)}
       <section class="card" id="about"><header><h2>About this ${head.kind}</h2></header>
         <dl class="facts">${head.facts.map(([name, value]) => html`<dt>${name}</dt><dd>${value}</dd>`)}</dl>
-        ${Object.keys(head.skipped).length ? html`<h3>Not seen</h3><p class="meaning">These places could not be looked at, so nothing above speaks of them.</p><ul class="skipped">${Object.entries(head.skipped).map(([place, why]) => html`<li><code>${place}</code>: ${why}</li>`)}</ul>`
-          : html`<p class="meaning">No place was reported as skipped.</p>`}
+        ${Object.keys(head.skipped).length ? html`<h3>Not measured</h3><p class="meaning">Nothing above speaks of these places.</p><ul class="skipped">${Object.entries(head.skipped).map(([place, why]) => html`<li><code>${place}</code>: ${why}</li>`)}</ul>`
+          : html`<p class="meaning">Nothing was skipped.</p>`}
         ${head.blocks.map(([name, text]) => html`<details class="more"><summary>${name}</summary><pre tabindex="0">${text}</pre></details>`)}
       </section>`;
   };

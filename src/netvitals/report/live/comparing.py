@@ -16,19 +16,8 @@ NEAR = 5  # measurements around a step that make the band of a good run
 OUTSIDE = 0.5  # of the second half of a run, outside the band: the metric has left it
 STAYS = 3  # ... on so many measurements in a row: two runs have separated
 IGNORED = frozenset(
-    {
-        "started",
-        "ended",
-        "heartbeat",
-        "steps",
-        "status",
-        "sites",
-        "activations",
-        "skipped",
-        "segments",
-        "resumed",
-        "verdict",
-    }
+    ("started", "ended", "heartbeat", "steps", "status", "sites", "activations", "skipped", "segments", "resumed")
+    + ("verdict", "forecasts", "checks")
 )
 
 

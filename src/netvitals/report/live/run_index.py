@@ -74,9 +74,7 @@ class Shelf:
         self._rows: dict[str, tuple[Any, dict[str, Any], Summary | None]] = {}
         self._lock, self._look = threading.Lock(), threading.Lock()
         self.judged = 0  # so many verdicts have come
-        self._verdicts: dict[
-            str, tuple[int, dict[str, Any] | None]
-        ] = {}  # commits judged; gravest finding, forecast in force
+        self._verdicts: dict[str, tuple[int, dict[str, Any]]] = {}  # commits judged; verdict, forecast in force
         self.failures: dict[str, str] = {}  # place → why it cannot be looked through now
         self._state: tuple[float, dict[str, Any]] = (-float("inf"), {})
         for root in self.roots:  # a wrong folder is said now, not at the first request
@@ -120,20 +118,19 @@ class Shelf:
         return [{"name": place, "damage": why} for place, why in self.failures.items()] + found
 
     def judge(self) -> None:
-        """Judge one run whose gravest finding is not known yet, or is out of date; the list shows it from then on."""
+        """Judge one run that stored no verdict, or goes on since its last one; the list shows it from then on."""
         for row in self.rows():
             name = row["name"]
-            if "damage" in row or self._verdicts.get(name, (-1, None))[0] == row["commits"]:
+            if "damage" in row or row["stored"] or self._verdicts.get(name, (-1, {}))[0] == row["commits"]:
                 continue
             try:
                 run = self.run(name)
                 with run.lock:
-                    grave, stated = next(iter(run.findings), None), forecast_panel(run.numbers.table)
-            except Exception:  # it is said where the run is opened
-                grave = stated = None
-            shown = None if grave is None else {"severity": grave.severity, "what": grave.what}
-            ahead = None if stated is None or stated["ahead"] is None else stated["ahead"]
-            self._verdicts[name] = (row["commits"], {"finding": shown, "ahead": ahead})
+                    verdict, stated = run.findings.verdict, forecast_panel(run.numbers.table)
+            except Exception as error:
+                verdict = {"severity": "", "what": f"cannot be judged: {type(error).__name__}: {error}"}
+                stated = None
+            self._verdicts[name] = (row["commits"], {"finding": verdict, "ahead": stated and stated["ahead"]})
             self.judged += 1
             return
 
@@ -161,11 +158,15 @@ class Shelf:
         _, row, known_summary = known
         if known_summary is None:
             return row
-        judged = self._verdicts.get(name, (0, None))[1] or {"finding": None, "ahead": None}
+        judged = {} if row["stored"] else self._verdicts.get(name, (0, {}))[1]
         return row | {"status": shown_name(status_of(known_summary, file)), **judged}
 
     def _summarised(self, name: str, run: Any, summary: Any) -> dict[str, Any]:
         meta = run.meta
+        stored = meta.get("verdict")
+        verdict = (
+            {k: shown_name(str(stored.get(k, ""))) for k in ("severity", "what")} if isinstance(stored, dict) else None
+        )
         began, ended = str(meta.get("started", "")), str(meta.get("ended", ""))
         return {
             "name": name,
@@ -178,6 +179,9 @@ class Shelf:
             "loss": summary.shown.get("loss"),
             "lr": summary.shown.get("lr"),
             "tags": [str(t) for t in meta.get("tags") or ()],
+            "stored": verdict is not None,
+            "finding": verdict,
+            "ahead": None,
         }
 
 
