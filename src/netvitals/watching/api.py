@@ -202,6 +202,7 @@ class Watch(MeasuredSteps):
         self._twin = eager_replay_of(unwrapped(root), uncompiled(root)) if probe is None and not cut else None
         self._model = uncompiled(root) if probe is not None or self._twin is not None else unwrapped(root)
         self._replays = self._twin is not None
+        self._cell = registry.cell()
         if words := registry.take_over(self._model):
             warn(words, "already-watched")
         self._given = checked_parameters(parameters, uncompiled(root))

@@ -61,7 +61,7 @@ def remove(watch: Watch, model: nn.Module) -> None:
 def take_over(model: nn.Module) -> str:
     """End an earlier watch of ``model`` that nobody can close any more, and say so; '' if there was none.
 
-    A watch that somebody still holds is a ``ValueError``.
+    That includes a watch of an earlier notebook cell. One that somebody else still holds is a ``ValueError``.
     """
     return next((words for words in [_taken_over(one) for one in _watched(model)] if words), "")
 
@@ -72,7 +72,8 @@ def _taken_over(model: nn.Module) -> str:
         gc.collect()
     earlier = known() if known is not None else None
     if earlier is not None:
-        if not earlier.yields and (earlier._entered or _held_by_somebody(earlier)):
+        rerun = earlier._cell is not None and earlier._cell != cell()
+        if not (earlier.yields or rerun) and (earlier._entered or _held_by_somebody(earlier)):
             raise ValueError(
                 f"this model is already watched; close() the first watch before a second one begins "
                 f"{hint('already-watched')}"
@@ -83,6 +84,12 @@ def _taken_over(model: nn.Module) -> str:
         _left.discard(model)
         return "an earlier watch of this model was never closed; it is now, and this one takes over"
     return ""
+
+
+def cell() -> int | None:
+    """The number of the notebook cell that runs now; None outside of notebooks."""
+    shell = sys.modules.get("IPython")
+    return getattr(shell.get_ipython(), "execution_count", None) if shell is not None else None
 
 
 def _watched(model: nn.Module) -> list[nn.Module]:
