@@ -23,7 +23,21 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "netvitals"
 GUIDES = ("how-to", "tutorials", "explanation", "symptoms", "gallery")
-PACKAGES = "activations anatomy capture curvature drift forecasts gates layers optim report runs saddle singular".split()
+PACKAGES = [
+    "activations",
+    "anatomy",
+    "capture",
+    "curvature",
+    "drift",
+    "forecasts",
+    "gates",
+    "layers",
+    "optim",
+    "report",
+    "runs",
+    "saddle",
+    "singular",
+]
 LEAST = 5  # words of a sentence
 
 
@@ -100,8 +114,7 @@ def commands() -> Iterator[str]:
 def page() -> Iterator[str]:
     """Words of the page: its templates and scripts, and the meanings of vital signs and metrics."""
     for file in sorted((SOURCE / "report" / "app").glob("*.js")):
-        for said in re.findall(r">([A-Z][^<>${}`]{20,}?[.!?])<", file.read_text()):
-            yield said
+        yield from re.findall(r">([A-Z][^<>${}`]{20,}?[.!?])<", file.read_text())
     text = (ROOT / "docs" / "vital-signs.md").read_text()
     for cell in re.findall(r"\| ([^|`]{25,}?) (?=\|)", text):
         if len(cell.split()) >= LEAST and not re.fullmatch(r"[\w@]+(, [\w@]+)*", cell):
@@ -124,7 +137,8 @@ def main() -> None:
     }
     draw = random.Random(args.seed)
     share = -(-args.count // len(kinds))
-    drawn = [(kind, s) for kind, all_ in kinds.items() for s in draw.sample(sorted(set(all_)), min(share, len(set(all_))))]
+    pools = {kind: sorted(set(said)) for kind, said in kinds.items()}
+    drawn = [(kind, s) for kind, pool in pools.items() for s in draw.sample(pool, min(share, len(pool)))]
     draw.shuffle(drawn)
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout
     print(f"seed {args.seed}, commit {commit.strip()}, of", {k: len(set(v)) for k, v in kinds.items()}, file=sys.stderr)

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from netvitals.anatomy.ir import Operation, Value
 from netvitals.anatomy.preserve import rng_state
@@ -179,7 +180,8 @@ def _recorded(run: Run, model: nn.Module, batch: Any) -> tuple[Any, Recording, b
         output = run(batch)
     after = rng_state()
     same = torch.equal(before["torch"], after["torch"]) and before["python"] == after["python"]
-    same = same and all(torch.equal(a, b) for a, b in zip(before.get("cuda", ()), after.get("cuda", ())))
+    pairs = zip(tree_leaves(before["devices"]), tree_leaves(after["devices"]))
+    same = same and all(torch.equal(a, b) for a, b in pairs)
     return output, mode.made, not same
 
 

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from netvitals import _device
 from netvitals.anatomy.python_state import keep_attributes, tensors_of, without_hooks
 
 _inside = threading.local()
@@ -126,7 +127,7 @@ def rng_state() -> dict[str, Any]:
     """The state of every generator a forward pass may draw from.
 
     Returns:
-        The states of torch, numpy and Python by those names, and of CUDA where it is in use.
+        The states of torch, numpy and Python by those names, and of the ``devices`` in use.
 
     >>> before = rng_state(); x = torch.randn(2); set_rng_state(before)
     >>> torch.equal(x, torch.randn(2))
@@ -136,9 +137,8 @@ def rng_state() -> dict[str, Any]:
         "torch": torch.get_rng_state(),
         "numpy": np.random.get_state(),
         "python": random.getstate(),
+        "devices": _device.rng_states(),
     }
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        state["cuda"] = torch.cuda.get_rng_state_all()
     return state
 
 
@@ -155,8 +155,7 @@ def set_rng_state(state: dict[str, Any]) -> None:
     torch.set_rng_state(state["torch"])
     np.random.set_state(state["numpy"])
     random.setstate(state["python"])
-    if "cuda" in state:
-        torch.cuda.set_rng_state_all(state["cuda"])
+    _device.set_rng_states(state["devices"])
 
 
 def _settings() -> dict[str, Any]:

@@ -68,18 +68,15 @@ def capabilities() -> dict[str, str]:
 
     import torch
 
-    devices = ["cpu"]
-    if torch.cuda.is_available():
-        devices += [f"cuda:{i} ({torch.cuda.get_device_name(i)})" for i in range(torch.cuda.device_count())]
-    if torch.backends.mps.is_available():
-        devices.append("mps")
+    from netvitals._device import names
+
     compiler = next((c for c in COMPILERS if shutil.which(c)), None)
     browser = next((b for b in BROWSERS if shutil.which(b)), None)
     distributed = torch.distributed.is_available()
     backends = [b for b in ("gloo", "nccl", "mpi") if distributed and torch.distributed.is_backend_available(b)]
     trackers = [part for part, (_, extra) in PARTS.items() if extra == "trackers" and _version(PARTS[part][0])]
     return {
-        "devices": ", ".join(devices),
+        "devices": ", ".join(names()),
         "threads": str(torch.get_num_threads()),
         "torch.compile": f"{compiler} is there"
         if compiler

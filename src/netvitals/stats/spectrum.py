@@ -17,6 +17,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from netvitals._device import double
+
 DEFINITIONS = ("entropy", "energy", "stable", "participation")
 DROPPED = 1e-10  # shares of the spectrum at or below this count as nothing
 
@@ -90,7 +92,7 @@ def squared_spectrum(m: Tensor, centred: bool = False) -> Tensor:
     """Eigenvalues of the smaller Gram matrix; batched over leading dimensions. Double precision, because the square
     of a small singular value is lost in single.
     """
-    m = m.float() if m.device.type == "mps" else m.double()
+    m = double(m)
     if centred:
         m = m - m.mean(-2, keepdim=True)
     gram = m @ m.mT if m.shape[-2] <= m.shape[-1] else m.mT @ m

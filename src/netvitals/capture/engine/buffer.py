@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from netvitals._device import sends, to_host
 from netvitals.capture.recorder import ArrayMeasurement, Measurement, Recorder, StepColumns
 
 STEPS_KEPT = 400  # measured steps whose measurements stay in memory, fewer for a model with very many
@@ -286,7 +287,7 @@ class Buffer:
         """Send the losses that wait on ``device`` to pinned memory, all at once; the thread takes them when they are
         there."""
         self._moved = time.monotonic()
-        if device.type not in ("cuda", "xpu"):
+        if not sends(device):
             return
         with self._settling:
             tail: list[tuple[int, Tensor]] = []
@@ -296,12 +297,8 @@ class Buffer:
                     break
                 self._waiting.pop()
                 tail.append((step, value))
-            stacked = torch.stack([value.double() for _, value in reversed(tail)])
-            host = torch.empty(len(tail), dtype=torch.float64, pin_memory=True)
-            host.copy_(stacked, non_blocking=True)
-            event = torch.Event(device)
-            event.record()
-            self._waiting.append(Moving([step for step, _ in reversed(tail)], host, event.query, event.synchronize))
+            tail.reverse()
+            self._waiting.append(Moving([step for step, _ in tail], *to_host([value for _, value in tail])))
 
 
 def scalar(loss: Any) -> Tensor | float:

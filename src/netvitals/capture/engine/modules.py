@@ -5,11 +5,11 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from netvitals._device import random_state, set_random_state
 from netvitals.capture.engine.roles import FUSED, REASONS, Role, is_compiled, may_change, role
 from netvitals.capture.engine.schedule import warn
 from netvitals.capture.shards import plain_name
@@ -114,16 +114,3 @@ class ModuleReplay:
             for module, key, buffer in mine:
                 module._buffers[key] = buffer
             set_random_state(self._device, now)
-
-
-def random_state(device: torch.device) -> tuple[Tensor, Any]:
-    """The generators that an operation on ``device`` may draw from."""
-    read = getattr(getattr(torch, device.type), "get_rng_state", None) if device.type != "cpu" else None
-    return torch.get_rng_state(), read(device) if read is not None else None
-
-
-def set_random_state(device: torch.device, state: tuple[Tensor, Any]) -> None:
-    """Put the generators for ``device`` back to what :func:`random_state` gave."""
-    torch.set_rng_state(state[0])
-    if state[1] is not None:
-        getattr(torch, device.type).set_rng_state(state[1], device)

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from netvitals._device import is_captured
 from netvitals.anatomy import Anatomy, rng_state, set_rng_state
 from netvitals.capture.engine.blocks import show_block
 from netvitals.capture.engine.hook import BeforeScripting, Hook, runs_in_compiled_code, tell_of_compilation
@@ -23,7 +24,7 @@ from netvitals.capture.engine.operation_matcher import OperationMatcher
 from netvitals.capture.engine.pass_state import Frame, PassState, when_arrives
 from netvitals.capture.engine.planning.live_trace import LiveTrace
 from netvitals.capture.engine.roles import WHOLE
-from netvitals.capture.engine.schedule import CAPTURED, Schedule, detached_context, is_captured
+from netvitals.capture.engine.schedule import CAPTURED, Schedule, detached_context
 from netvitals.capture.engine.traced_pass import TracedPass, activation_of, first_tensor, is_transformed
 from netvitals.capture.nested import shown_output
 from netvitals.capture.recorder import Recorder

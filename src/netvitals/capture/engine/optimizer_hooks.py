@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from netvitals.capture.engine.schedule import is_captured, warn
+from netvitals._device import is_captured
+from netvitals.capture.engine.schedule import warn
 from netvitals.capture.shards import local
 
 Moved = Callable[[Mapping[str, Tensor], Mapping[str, Tensor]], None]  # (gradients, values before)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
+from netvitals._device import AUTOCAST
 from netvitals._help import hint
 from netvitals.anatomy import rng_state, set_rng_state
 from netvitals.capture.recorder import Recorder
@@ -230,11 +231,6 @@ def warn(sentence: str, trouble: str | None = None) -> None:
         logging.getLogger("netvitals").warning(sentence)
 
 
-def is_captured() -> bool:
-    """Whether what runs now goes into a CUDA graph: what we would do would be done again on every replay."""
-    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
-
-
 class detached_context:
     """A place for our own computations inside a user's pass: no autograd, no modes of torch, no autocast.
 
@@ -257,7 +253,7 @@ class detached_context:
             self._dispatch.__enter__()
         self._grad = torch.is_grad_enabled()
         torch._C._set_grad_enabled(False)
-        self._autocast = [device for device in _AUTOCAST if torch.is_autocast_enabled(device)]
+        self._autocast = [device for device in AUTOCAST if torch.is_autocast_enabled(device)]
         for device in self._autocast:
             torch.set_autocast_enabled(device, False)
         self._saved = None
@@ -280,5 +276,4 @@ def _same(tensor: Tensor) -> Tensor:
     return tensor
 
 
-_AUTOCAST = ("cpu", "cuda")
 _saved_tensors_hook = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves
 
+from netvitals import _device
 from netvitals.anatomy import Source, Tracer, storage_of
 from netvitals.capture.nested import tensors
 from netvitals.capture.shards import plain_name
@@ -20,9 +21,8 @@ ROOM = 1 << 31  # bytes of tensors that a trace may keep on a host; on an accele
 
 def budget() -> int:
     """Bytes of tensors that a trace may keep alive."""
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        return min(ROOM, torch.cuda.mem_get_info()[0] // 4)
-    return ROOM
+    free = _device.free_memory()
+    return ROOM if free is None else min(ROOM, free // 4)
 
 
 @dataclass(eq=False)
