@@ -145,7 +145,7 @@ def test_a_bare_import_error_of_a_command_becomes_the_sentence(python, tmp_path)
     done = python(code, tmp_path)
     assert done.returncode == 2
     assert done.stderr.strip().endswith(
-        "needs plotly, which is not installed: pip install 'netvitals[notebook]' (netvitals help missing-extra)"
+        "needs plotly, which is not installed: pip install 'netvitals[notebook]' (netvitals explain missing-extra)"
     )
 
 

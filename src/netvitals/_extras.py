@@ -22,7 +22,7 @@ def missing(what: str, part: str) -> ImportError:
     """The error to raise where an extra is not installed.
 
     >>> print(missing("a figure", "plotly"))
-    a figure needs plotly, which is not installed: pip install 'netvitals[notebook]' (netvitals help missing-extra)
+    a figure needs plotly, which is not installed: pip install 'netvitals[notebook]' (netvitals explain missing-extra)
     """
     package, extra = PARTS[part]
     return ImportError(

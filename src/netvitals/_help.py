@@ -1,7 +1,7 @@
 """Every kind of trouble that a warning or an error speaks of: why it comes, and what to do.
 
-A sentence ends with ``(netvitals help SLUG)``; that command prints the entry, and ``docs/troubleshooting.md``, which is
-written from this file, has an anchor of the same name. It imports nothing, so that every room may point to it.
+A sentence ends with ``(netvitals explain SLUG)``. That command prints the entry. ``docs/troubleshooting.md`` is written
+from this file and has an anchor of the same name. It imports nothing, so that every package may point to it.
 """
 
 from __future__ import annotations
@@ -308,6 +308,6 @@ def hint(slug: str) -> str:
     """The end of a sentence that points to its entry.
 
     >>> hint("closed")
-    '(netvitals help closed)'
+    '(netvitals explain closed)'
     """
-    return f"(netvitals help {slug})"
+    return f"(netvitals explain {slug})"

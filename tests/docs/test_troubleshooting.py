@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from netvitals._help import NOT_SEEN, TROUBLES, hint
 from netvitals.capture.engine.roles import REASONS
 from netvitals.cli import app
-from netvitals.cli.help import page
+from netvitals.cli.explain import troubleshooting
 
 HOUSE = Path(__file__).parents[2]
 PACKAGE = HOUSE / "src" / "netvitals"
@@ -30,7 +30,7 @@ SAYS = re.compile(
     r"no site)\b",
     re.IGNORECASE,
 )
-# what is caught where it is raised and told as the reason of another sentence
+# what is caught where it is raised and said as the reason of another sentence
 INNER = {
     "runs/untrusted.py",
     "runs/wal.py",
@@ -139,17 +139,17 @@ def test_an_entry_says_what_why_and_what_to_do(slug):
 
 def test_the_page_is_written_from_the_entries_with_an_anchor_each():
     text = (HOUSE / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
-    assert text == page(), "write it with `netvitals help --reference > docs/troubleshooting.md`"
+    assert text == troubleshooting(), "write it with `netvitals explain --codes > docs/troubleshooting.md`"
     assert re.findall(r'<a id="([\w-]+)">', text) == [*TROUBLES, "not-seen"]
 
 
 def test_every_reason_for_not_seeing_a_place_has_its_advice():
     assert NOT_SEEN.keys() == REASONS.keys()
-    assert all(reason in page() for reason in REASONS.values())
+    assert all(reason in troubleshooting() for reason in REASONS.values())
 
 
 def asked(*arguments):
-    return CliRunner().invoke(app, ["help", *arguments])
+    return CliRunner().invoke(app, ["explain", *arguments])
 
 
 def test_the_command_prints_an_entry_lists_all_and_knows_what_was_meant():
@@ -159,8 +159,8 @@ def test_the_command_prints_an_entry_lists_all_and_knows_what_was_meant():
     assert "what to do: Watch the model before it is scripted." in asked("not-seen").output
     wrong = asked("no-los")
     assert isinstance(wrong.exception, ValueError) and "did you mean no-loss" in str(wrong.exception)
-    assert asked("--reference").output == page()
+    assert asked("--codes").output == troubleshooting()
 
 
 def test_a_sentence_shows_the_command_that_explains_it():
-    assert hint("no-loss") == "(netvitals help no-loss)"
+    assert hint("no-loss") == "(netvitals explain no-loss)"

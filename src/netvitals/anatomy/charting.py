@@ -110,7 +110,7 @@ def described(model: nn.Module, flow: Dataflow, skipped: dict[str, str], passes:
     roles = Roles(flow, layers=layers, gates=gates, heads=heads, experts=experts, streams=streams, recurrent=recurrent)
     gated = find_gated(flow, layers, gates, regions)
     connections = find_connections(flow, layers)
-    both = find_connections(flow, (*layers, *norms))
+    behind_norms = find_connections(flow, (*layers, *norms), first=len(layers)) if norms else ()
     layers = tuple(replace(layer, role=roles.of_layer(layer)) for layer in layers)
     regions = tuple(replace(r, role=roles.of_region(r)) for r in regions)
     skipped |= unfolded
@@ -136,7 +136,7 @@ def described(model: nn.Module, flow: Dataflow, skipped: dict[str, str], passes:
         gates=tuple(replace(g, role=roles.of_gate(g)) for g in gates),
         softmaxes=numbered(roles.softmaxes()),
         norms=norms,
-        norm_readers=tuple(_of_layers(c, {x.name for x in layers}) for c in both[len(layers) :]),
+        norm_readers=tuple(_of_layers(c, {x.name for x in layers}) for c in behind_norms),
         heads=heads,
         gated=gated,
         experts=experts,

@@ -62,7 +62,7 @@ def check_finite(nest: Any, what: str) -> None:
     >>> check_finite({"x": torch.tensor([1.0, float("nan")])}, "the batch")
     Traceback (most recent call last):
         ...
-    ValueError: the batch holds 1 values of 2 that are NaN or infinite; clean the batch first (netvitals help ...)
+    ValueError: the batch holds 1 values of 2 that are NaN or infinite; clean the batch first (netvitals explain ...)
     """
     for tensor in tensors(nest):
         if tensor.is_meta:

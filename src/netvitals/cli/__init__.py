@@ -60,6 +60,8 @@ def main(arguments: list[str] | None = None) -> None:
     ``NETVITALS_DEBUG=1`` shows the traceback instead of the sentence.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:], "--help"]
     command = typer.main.get_command(app)
     names = list(getattr(command, "commands", {}))
     if arguments and arguments[0] in LAB and arguments[0] not in names:

@@ -1,64 +1,141 @@
-"""``netvitals explain FINDING [RUN]``: the measurements, the rule, the threshold and its source, the measured error
-rate."""
+"""``netvitals explain NAME [RUN]``: what a finding, a vital sign, or the code at the end of a warning means."""
 
 from __future__ import annotations
 
+import difflib
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from netvitals._help import NOT_SEEN, TROUBLES
 from netvitals.cli import _groups
+
+HEAD = """# Troubleshooting
+
+Written by `netvitals explain --codes`. A warning or an error of netvitals ends with a code:
+`(netvitals explain no-loss)`. The command prints the entry below without a network; each entry has its own anchor here.
+
+An error about an argument (*every must be a whole number of steps, 1 or more, got 0*) has no code: it says what was
+given, what was expected and what to do. A warning never ends your training: the failure was ours and was caught, and
+`skipped` lists what was not measured. `NETVITALS_DEBUG=1` before a command shows the traceback behind an error.
+`netvitals doctor` checks the installation."""
+
+PLACES = """## What could not be measured
+
+A watch and a checkup list in `skipped`, and under *Not measured* of the findings, which places they could not measure,
+and why:"""
 
 
 def register(app: typer.Typer) -> None:
-    app.command("explain", rich_help_panel=_groups.START)(explain_finding)
+    app.command("explain", rich_help_panel=_groups.START)(explain_name)
 
 
-def explain_finding(
-    finding: Annotated[
+def explain_name(
+    name: Annotated[
         str,
         typer.Argument(
-            help="The name of a rule, or the number of a finding of RUN, from 1; a run alone lists its findings."
+            help="A finding, a vital sign, or the code of a warning; or the number of a finding of RUN, from 1. "
+            "A run alone lists its findings."
         ),
     ] = "",
     run: Annotated[Path | None, typer.Argument(help="A run: its folder, or the .sqlite file.")] = None,
     reference: Annotated[bool, typer.Option("--reference", help="Print docs/findings.md.")] = False,
+    codes: Annotated[bool, typer.Option("--codes", help="Print docs/troubleshooting.md.")] = False,
 ) -> None:
-    """Say why a finding was given: what was read, beyond which threshold, whose it is, and how often the rule is
-    wrong."""
+    """Explain a finding, a vital sign or the code of a warning; without a name, list them."""
+    if codes:
+        typer.echo(troubleshooting(), nl=False)
+    elif name == "not-seen":
+        for reason, advice in _not_seen():
+            typer.echo(f"{reason}\n  what to do: {advice}\n")
+    elif name in TROUBLES:
+        entry = TROUBLES[name]
+        typer.echo(f"{entry.title}.\n\nwhy: {entry.why}\n\nwhat to do: {entry.advice}")
+    elif reference:
+        from netvitals import findings
+
+        typer.echo(findings.reference(), nl=False)
+    elif not name:
+        _list()
+    else:
+        _explain_finding(name, run)
+
+
+def _explain_finding(name: str, run: Path | None) -> None:
     from netvitals import findings, runs
     from netvitals.findings import explain, rule_named
 
-    if reference:
-        typer.echo(findings.reference(), nl=False)
-        return
-    if not finding:
-        for rule in findings.RULES:
-            typer.echo(f"{rule.name:26} {rule.question}")
-        return
-    known = {rule.name for rule in findings.RULES}
-    if run is None and finding not in known and (Path(finding).is_dir() or finding.endswith(".sqlite")):
-        for number, one in enumerate(findings.diagnose(runs.open_run(finding)).all, 1):
+    rules = {rule.name for rule in findings.RULES}
+    if run is None and name not in rules and (Path(name).is_dir() or name.endswith(".sqlite")):
+        for number, one in enumerate(findings.diagnose(runs.open_run(name)).all, 1):
             typer.echo(f"{number:3}  {one.severity:9} {one.rule}: {one.what}{one.dated}")
-        typer.echo(f"netvitals explain NUMBER {finding} says why.")
+        typer.echo(f"netvitals explain NUMBER {name} says why.")
         return
     if run is None:
-        if finding.isdigit():
-            raise ValueError(f"which run has finding {finding}? give its folder: netvitals explain {finding} RUN")
-        typer.echo(explain(finding))
-        return
-    found = findings.diagnose(runs.open_run(run)).all
-    if finding.isdigit():
-        if not 1 <= int(finding) <= len(found):
-            raise ValueError(f"{run} has {len(found)} findings; there is no number {finding}")
-        chosen = [found[int(finding) - 1]]
-    else:
-        name = rule_named(finding).name
-        chosen = [f for f in found if f.rule == name]
-        if not chosen:
-            typer.echo(f"{run} has no finding of {name!r}.\n")
+        if name.isdigit():
+            raise ValueError(f"which run has finding {name}? give its folder: netvitals explain {name} RUN")
+        if name in rules:
             typer.echo(explain(name))
+        else:
+            _explain_vital(name, rules)
+        return
+    all_findings = findings.diagnose(runs.open_run(run)).all
+    if name.isdigit():
+        if not 1 <= int(name) <= len(all_findings):
+            raise ValueError(f"{run} has {len(all_findings)} findings; there is no number {name}")
+        chosen = [all_findings[int(name) - 1]]
+    else:
+        rule = rule_named(name).name
+        chosen = [f for f in all_findings if f.rule == rule]
+        if not chosen:
+            typer.echo(f"{run} has no finding of {rule!r}.\n")
+            typer.echo(explain(rule))
             return
     for one in chosen:
         typer.echo(explain(one.rule, one))
+
+
+def _explain_vital(name: str, rules: set[str]) -> None:
+    from netvitals import vitals
+    from netvitals.cli.vitals import list_vitals
+
+    if name in vitals.REGISTRY:
+        list_vitals([name])
+        return
+    known = sorted({*rules, *vitals.REGISTRY, *TROUBLES, "not-seen"})
+    near = difflib.get_close_matches(name, known, 3, 0.5)
+    meant = f"did you mean {' or '.join(near)}?" if near else "netvitals explain lists them"
+    raise ValueError(f"there is no finding, vital sign or code {name!r}; {meant}")
+
+
+def _list() -> None:
+    from netvitals import findings, vitals
+
+    typer.echo("Findings\n")
+    for rule in findings.RULES:
+        typer.echo(f"{rule.name:28} {rule.question}")
+    typer.echo("\nVital signs\n")
+    for kind in vitals.REGISTRY.values():
+        typer.echo(f"{kind.name:28} {kind.title}")
+    typer.echo("\nCodes of warnings and errors\n")
+    for slug, entry in TROUBLES.items():
+        typer.echo(f"{slug:28} {entry.title}")
+    typer.echo(f"{'not-seen':28} Places that could not be measured")
+
+
+def troubleshooting() -> str:
+    """``docs/troubleshooting.md``: an anchor for every code."""
+    parts = [HEAD]
+    for slug, entry in TROUBLES.items():
+        parts.append(f'<a id="{slug}"></a>\n\n## {entry.title}\n\n`netvitals explain {slug}`')
+        parts.append(f"{entry.why}\n\n**What to do:** {entry.advice}")
+    rows = [f"| {reason} | {advice} |" for reason, advice in _not_seen()]
+    parts += [f'<a id="not-seen"></a>\n\n{PLACES}', "\n".join(["| why | what to do |", "|---|---|", *rows])]
+    return "\n\n".join(parts) + "\n"
+
+
+def _not_seen() -> list[tuple[str, str]]:
+    from netvitals.capture import REASONS
+
+    return [(reason, NOT_SEEN[kind]) for kind, reason in REASONS.items()]

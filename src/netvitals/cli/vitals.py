@@ -1,4 +1,4 @@
-"""``netvitals vitals``: every vital sign, what it tells, what it writes and how often it looks."""
+"""``netvitals vitals``: every vital sign, what it means, its metrics and how often it is measured."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def list_vitals(
     from rich.console import Console
     from rich.text import Text
 
-    from netvitals import vitals as room
+    from netvitals import vitals
 
     if markdown or reference:
-        typer.echo(room.table() if markdown else room.reference(), nl=markdown)
+        typer.echo(vitals.table() if markdown else vitals.reference(), nl=markdown)
         return
-    chosen = [type(room.get(name)) for name in names] if names else list(room.REGISTRY.values())
+    chosen = [type(vitals.get(name)) for name in names] if names else list(vitals.REGISTRY.values())
     if as_json:
-        typer.echo(json.dumps([room.entry(kind) for kind in chosen], ensure_ascii=False))
+        typer.echo(json.dumps([vitals.entry(kind) for kind in chosen], ensure_ascii=False))
         return
     console = Console(emoji=False)
     for kind in chosen:
@@ -39,7 +39,7 @@ def list_vitals(
         needs = f"; needs {kind.needs}" if kind.needs else ""
         console.print(Text.assemble((kind.name, "bold"), f"  {kind.title}", (f"  ({state}{needs})", "dim")))
         console.print(Text(f"  {kind.meaning}"))
-        console.print(Text(f"  looks on {room.how_often(kind)}", style="dim"))
+        console.print(Text(f"  measured on {vitals.how_often(kind)}", style="dim"))
         if names:
             for metric, (meaning, unit) in kind.metrics.items():
                 console.print(Text(f"  {metric:18} {meaning}{f' ({unit})' if unit else ''}"))

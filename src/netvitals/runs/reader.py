@@ -312,6 +312,8 @@ def _current(batches: Iterable[Batch], begins: Sequence[int], *, abandoned: bool
 
 def _chosen(tables: Tables, vital: Choice, site: Choice, metric: Choice) -> list[tuple[int, str, str, str]]:
     every = tables.series()
+    if vital is None and site is None and metric is None:
+        return every
     for kind, choice, at in (("vital", vital, 1), ("site", site, 2), ("metric", metric, 3)):
         known = sorted({str(n[at]) for n in every})
         for one in [choice] if isinstance(choice, str) else choice or ():

@@ -132,7 +132,7 @@ def remove(file: Path) -> None:
     try:
         connect(file)[0].close()
     except sqlite3.DatabaseError:
-        raise NoRun(f"{file} is no netvitals run, and is left as it is; choose another path") from None
+        raise NoRun(f"{file} is not a netvitals run and stays as it is; choose another {hint('no-run')}") from None
     for one in (file, *(beside(file, end) for end in SIDE_FILES)):
         one.unlink(missing_ok=True)
 

@@ -49,8 +49,8 @@ class Connection:
         return not self.blocked and bool(self.readers)
 
 
-def find_connections(flow: Dataflow, nodes: Sequence[Node]) -> tuple[Connection, ...]:
-    """For every node: who reads its output, through what, and what is in the way."""
+def find_connections(flow: Dataflow, nodes: Sequence[Node], first: int = 0) -> tuple[Connection, ...]:
+    """For every node from ``first`` on: who reads its output, through what, and what is in the way."""
     sources, mixes = _sources(flow, nodes)
     readers: list[list[int]] = [[] for _ in nodes]
     for k, node in enumerate(nodes):
@@ -66,14 +66,19 @@ def find_connections(flow: Dataflow, nodes: Sequence[Node]) -> tuple[Connection,
         for i in sources[value]:
             if i >= 0:
                 why[i].append("its output leaves the model")
+    ordered = [sorted(sources[node.input]) for node in nodes]
     out = []
     for i, node in enumerate(nodes):
-        for k in readers[i]:
-            beside = sorted(sources[nodes[k].input] - {i})
-            if beside:
-                names = ", ".join(dict.fromkeys(_named(j, nodes) for j in beside[:_MANY]))
-                more = f" and {len(beside) - _MANY} more" if len(beside) > _MANY else ""
-                why[i].append(f"{nodes[k].name} sees {names}{more} as well")
+        if i < first:
+            continue
+        mixed = [k for k in readers[i] if len(ordered[k]) > 1]
+        for k in mixed[:_MANY]:
+            beside = [j for j in ordered[k][: _MANY + 1] if j != i][:_MANY]
+            names = ", ".join(dict.fromkeys(_named(j, nodes) for j in beside))
+            more = f" and {len(ordered[k]) - 1 - _MANY} more" if len(ordered[k]) - 1 > _MANY else ""
+            why[i].append(f"{nodes[k].name} sees {names}{more} as well")
+        if len(mixed) > _MANY:
+            why[i].append(f"so do {len(mixed) - _MANY} more layers")
         crowded = why[i] and len(readers[i]) > _MANY  # in a residual stream everything reads everything
         needed: set[int] = set().union(*(_before(nodes[k].input, flow) for k in readers[i] if not crowded))
         between = (flow.operations[k] for k in sorted(needed))

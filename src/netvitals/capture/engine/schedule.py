@@ -216,7 +216,7 @@ def warn(sentence: str, trouble: str | None = None) -> None:
 
     Args:
         sentence: what happened; cut after 400 characters, for torch may list every backend it knows.
-        trouble: what ``netvitals help`` is to be asked; the sentence ends with it.
+        trouble: what ``netvitals explain`` is to be asked; the sentence ends with it.
 
     >>> import warnings
     >>> with warnings.catch_warnings(record=True) as caught:
