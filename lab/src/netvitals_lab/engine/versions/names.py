@@ -13,6 +13,7 @@ from pathlib import Path
 
 Statement = ast.stmt
 DEFINES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+INSTALLED = frozenset(("site-packages", "dist-packages"))  # also of another environment that is on the path
 FOREIGN = tuple({str(Path(sysconfig.get_path(kind)).resolve()) for kind in ("stdlib", "purelib", "platlib")})
 
 
@@ -174,7 +175,8 @@ def is_ours(module: str) -> bool:
     path = file_of(module)
     if path is None or module.partition(".")[0] in ("netvitals", "netvitals_lab"):
         return path is not None
-    return not str(path.resolve()).startswith(FOREIGN)
+    path = path.resolve()
+    return not str(path).startswith(FOREIGN) and INSTALLED.isdisjoint(path.parts)
 
 
 @lru_cache(maxsize=8192)
