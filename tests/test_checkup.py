@@ -161,7 +161,7 @@ def nan_at(i):
             models.build("mlp:6-8x2-3,norm=batch"),
             (torch.randn(1, 6), torch.tensor([0])),
             ValueError,
-            "a batch of one example has no batch statistics",
+            "cannot compute statistics of a batch of one example",
         ),
         (Plain(), small()[1], ValueError, "no activation was seen in Plain"),
         (
@@ -185,7 +185,7 @@ def test_a_loss_that_is_no_number_and_a_model_that_is_broken():
     model, batch = small()
     with pytest.raises(ValueError, match="there is no loss 'cee'; did you mean ce"):
         nv.checkup(model, "cee", batch)
-    with pytest.raises(TypeError, match=r"the order is \(model, loss_fn, batch\)"):
+    with pytest.raises(TypeError, match=r"the order of arguments is \(model, loss_fn, batch\)"):
         nv.checkup(model, batch, F.cross_entropy)
     with torch.no_grad():
         next(model.parameters()).fill_(float("nan"))

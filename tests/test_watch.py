@@ -235,7 +235,7 @@ def test_vitals_by_name():
         ({"every": 2.5}, ValueError, "every must be a whole number"),
         ({"model": nn.ReLU()}, ValueError, "ReLU has no parameters"),
         ({"model": "resnet"}, TypeError, "watch needs a torch.nn.Module, got a str"),
-        ({"model": nn.LazyLinear(3)}, ValueError, "run one batch through the model first"),
+        ({"model": nn.LazyLinear(3)}, ValueError, "run one batch through the model before"),
         ({"vitals": ["gate"]}, ValueError, "did you mean gates"),
         ({"vitals": "gates"}, TypeError, "vitals must be a list"),
         ({"optimizer": "adam"}, TypeError, "optimizer must be a torch.optim.Optimizer"),

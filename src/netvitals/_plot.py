@@ -43,7 +43,7 @@ class Series:
 
     def __post_init__(self) -> None:
         if len(self.x) != len(self.y) or (self.error is not None and len(self.error) != len(self.x)):
-            raise ValueError(f"series {self.name!r}: x, y and error must have one length")
+            raise ValueError(f"series {self.name!r}: x, y and error must have the same length")
 
 
 @dataclass(frozen=True)

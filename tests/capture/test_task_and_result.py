@@ -82,8 +82,8 @@ def test_the_name_cross_entropy_finds_the_dimension_of_the_classes():
     [
         ("mse", X, "pair"),
         ("mse", {"a": X}, "needs a target"),
-        (X, F.mse_loss, "the order is"),
-        (None, (X, Y), "holds no loss"),
+        (X, F.mse_loss, "the order of arguments is"),
+        (None, (X, Y), "contains no loss"),
         (lambda out, y: out, (X, Y), "one number"),
         ("cross", (X, Y), "did you mean cross_entropy"),
         ("unknown", (X, Y), "there are ce, mse"),

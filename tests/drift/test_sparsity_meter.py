@@ -195,7 +195,7 @@ def test_wrong_input_gets_a_sentence():
     bad[0, 0, 0, 0] = float("nan")
     with pytest.raises(ValueError, match="batch 1 of the loader holds 1 values of 6400 that are NaN"):
         measure(net, iter([x, bad]))
-    with pytest.raises(ValueError, match="no activation site"):
+    with pytest.raises(ValueError, match="no activation that can be measured"):
         measure(nn.Linear(2, 2), [torch.zeros(3, 2)])
     with pytest.raises(ValueError, match=r"in \[0, 1\), got 1.5"):
         measure(net, [x], tau=1.5)

@@ -175,7 +175,7 @@ def test_what_cannot_be_copied_is_refused_in_a_sentence():
     bound = Bound()
     weight = bound.layer.weight.clone()
     found = look_ahead(bound, "mse", batches, optimizer=torch.optim.SGD(bound.parameters(), lr=0.1))
-    assert "does not use the parameters of the copy" in found.refused
+    assert "does not use the parameters of its copy" in found.refused
     assert torch.equal(bound.layer.weight, weight) and bound.layer.weight.grad is None
     held = nn.Linear(5, 2)
     held.kept = held.weight * 2  # no leaf of the graph
@@ -185,7 +185,7 @@ def test_what_cannot_be_copied_is_refused_in_a_sentence():
 def test_wrong_arguments_get_a_sentence():
     net, batches = network()
     opt = torch.optim.SGD(net.parameters(), lr=0.1)
-    with pytest.raises(ValueError, match="needs a batch, a step and an order"):
+    with pytest.raises(ValueError, match="needs at least one batch, one step and one order"):
         look_ahead(net, "mse", [], optimizer=opt)
     with pytest.raises(ValueError, match="a row of 1 a step"):
         look_ahead(net, "mse", batches, optimizer=opt, rates=[[0.1, 0.2]])

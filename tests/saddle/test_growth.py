@@ -78,7 +78,7 @@ def test_without_evidence_nothing_is_said(spoil, why):
     import re
 
     assert re.search(why, found.reason), found
-    with pytest.raises(ValueError, match="nothing is left to be told"):
+    with pytest.raises(ValueError, match="no growth of the loss slope"):
         rate_left(found, 0.5, 1.0)
 
 

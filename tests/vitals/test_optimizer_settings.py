@@ -120,7 +120,7 @@ def test_what_nobody_can_foresee_is_said_and_taken_as_constant():
     plateau = lrs.ReduceLROnPlateau(opt)
     future = FutureRates(opt, plateau, 10)
     plan = future.plan(opt, 0, [1.0], [0.0])
-    assert "nobody knows yet" in plan.skipped["scheduler"] and plan.source == "constant"
+    assert "future learning rates are unknown" in plan.skipped["scheduler"] and plan.source == "constant"
     assert plan.rates(0, 10)[0] == pytest.approx(1.0)
 
 

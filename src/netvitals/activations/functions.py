@@ -28,7 +28,7 @@ def squared(value: Tensor, clip: float | None = None) -> Tensor:
 
 
 def b_silu(x: Tensor, alpha: float = B_SILU_ALPHA) -> Tensor:
-    r"""B-SiLU: $(x+\alpha)s(x) - \alpha/2$, zero at zero.
+    r"""B-SiLU activation: $(x+\alpha)\,\sigma(x) - \alpha/2$ with the logistic function σ; its value at 0 is 0.
 
     Args:
         x: values of any shape and floating dtype.
@@ -50,7 +50,7 @@ def b_silu_slope(x: Tensor, alpha: float = B_SILU_ALPHA) -> Tensor:
 
 
 class Squared(nn.Module):
-    """The square of another activation, clipped at ``clip`` when that is given.
+    """Square another activation, and clip the result at ``clip``.
 
     Args:
         inner: the activation that is squared.
@@ -66,7 +66,7 @@ class Squared(nn.Module):
     def __init__(self, inner: nn.Module, clip: float | None = None) -> None:
         super().__init__()
         if clip is not None and not clip > 0:
-            raise ValueError(f"the clip of a squared activation must be positive, got {clip}")
+            raise ValueError(f"clip must be positive, got {clip}: it limits the square of an activation")
         self.inner = inner
         self.clip = clip
 
@@ -78,7 +78,7 @@ class Squared(nn.Module):
 
 
 class BSiLU(nn.Module):
-    """B-SiLU, see :func:`b_silu`.
+    """Module for the B-SiLU activation, see :func:`b_silu`.
 
     Args:
         alpha: the shift α.
@@ -112,7 +112,7 @@ class StiffSigmoid(nn.Module):
     def __init__(self, stiffness: float = 1.0, center: float = 0.0) -> None:
         super().__init__()
         if not stiffness > 0:
-            raise ValueError(f"the stiffness of a sigmoid must be positive, got {stiffness}")
+            raise ValueError(f"the stiffness k of sigmoid(k x) must be positive, got {stiffness}")
         self.stiffness = stiffness
         self.center = center
 

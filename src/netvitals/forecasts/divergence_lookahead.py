@@ -34,14 +34,15 @@ CALM, NEVER = 20, 2**62  # steps of a run before anything is looked ahead
 
 @dataclass(frozen=True, kw_only=True)
 class Lookahead:
-    """What a watch looks ahead with: up to as many gradient steps as the run has, none where nothing is suspicious.
+    """Settings of the look-ahead in :func:`netvitals.watch`, which trains a copy of the model to confirm a divergence.
 
     Args:
-        batches: such as the run trains on; what it holds when a look-ahead comes is used, so that it may be a deque of
-            the last ones.
+        batches: training batches for the copy. The current contents are read at each look-ahead, so this may be a deque
+            of recent batches.
         loss_fn: a function of (output, target), its name, or None where the model's output holds its loss.
         clip: the norm that the loop clips gradients to, if it does.
-        budget: steps of look-aheads at most, as a share of the steps of the run; 400 are free.
+        budget: the largest number of look-ahead steps, as a fraction of the steps of the run; 400 steps are always
+            allowed.
 
     >>> Lookahead(batches=[], loss_fn="mse").budget
     1.0

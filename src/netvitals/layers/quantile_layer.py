@@ -63,8 +63,8 @@ class _Tracking(nn.LayerNorm):
     def _refuse(self, length: int) -> None:
         held = getattr(self, "running_mean", torch.zeros(0)).shape[0]
         raise ValueError(
-            f"this norm holds one centre for each of {held} positions and was given {length}: "
-            "search='token' works for any length"
+            f"this norm was made for {held} positions, one centre for each, but the input has {length}: use "
+            "search='token', which works for any length"
         )
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
@@ -76,12 +76,13 @@ class _Tracking(nn.LayerNorm):
 
 
 class QuantileLayerNorm(_Tracking):
-    r"""Layer norm about the q-quantile of the features: $y = \gamma(x-m)/\sqrt{v+\varepsilon}+\beta$.
+    r"""Layer norm that subtracts the q-quantile m of the features: $y = \gamma(x-m)/\sqrt{v+\varepsilon}+\beta$.
 
-    ``search="token"``: every token has its own quantile, like the mean of a layer norm; any length, causal, the same in
-    training and evaluation. ``"position"`` is the released rule: token quantiles averaged over the batch, one running
-    centre per position, hence one fixed length. ``"global"``: averaged over batch and positions, one running centre.
-    ``variance`` is the second moment about the quantile or about the ``"mean"``, per token in every case.
+    With ``search="token"``, every token has its own quantile. This works for any length, is causal, and is the same in
+    training and evaluation. With ``"position"``, the rule of the paper's code, token quantiles are averaged over the
+    batch into one running centre per position, so the length is fixed. With ``"global"``, they are averaged over batch
+    and positions into one running centre. The ``variance`` is always computed per token, about the quantile or about
+    the ``"mean"``.
 
     Args:
         normalized_shape: of the last dimensions, as in ``nn.LayerNorm``.
@@ -167,7 +168,7 @@ class QuantileLayerNorm(_Tracking):
 
 
 class LayerNormPreStop(_Tracking):
-    """Layer norm whose token mean and variance, averaged over tokens, are frozen after ``max_tracked`` batches.
+    """Layer norm with one mean and variance, averaged over tokens and frozen after ``max_tracked`` batches.
 
     Args:
         normalized_shape: of the last dimensions, as in ``nn.LayerNorm``.
@@ -235,7 +236,7 @@ class _Stopping(_BatchNorm):
         super().__init__(num_features, **options)
         check(None, "token", ("token",), "mean", max_tracked)
         if self.num_batches_tracked is None:
-            raise ValueError("a norm that stops needs running statistics: leave track_running_stats=True")
+            raise ValueError("PreStop norms need running statistics: leave track_running_stats=True")
         self.max_tracked = max_tracked
 
     @property
@@ -254,7 +255,7 @@ class _Stopping(_BatchNorm):
 
 
 class BatchNorm1dPreStop(_Stopping, nn.BatchNorm1d):
-    """Batch norm whose statistics stop after ``max_tracked`` batches and are then used in training as well.
+    """Batch norm whose statistics are frozen after ``max_tracked`` batches and then used in training too.
 
     >>> norm = BatchNorm1dPreStop(3, max_tracked=1)
     >>> _ = norm(torch.randn(8, 3)); before = norm.running_mean.clone()
@@ -264,7 +265,7 @@ class BatchNorm1dPreStop(_Stopping, nn.BatchNorm1d):
 
 
 class BatchNorm2dPreStop(_Stopping, nn.BatchNorm2d):
-    """Batch norm whose statistics stop after ``max_tracked`` batches and are then used in training as well.
+    """Batch norm whose statistics are frozen after ``max_tracked`` batches and then used in training too.
 
     >>> norm = BatchNorm2dPreStop(3, max_tracked=1)
     >>> _ = norm(torch.randn(2, 3, 4, 4)); before = norm.running_mean.clone()

@@ -117,11 +117,13 @@ class Curvature(Vital):
         mode: Any = "train",
     ) -> None:
         if min_steps < 1:
-            raise ValueError(f"min_steps counts training steps and must be 1 or more, got {min_steps}")
+            raise ValueError(f"min_steps is a number of training steps and must be at least 1, got {min_steps}")
         if not share >= 0:
-            raise ValueError(f"share is a share of the time that passes and must not be negative, got {share}")
+            raise ValueError(f"share is a fraction of training time and must not be negative, got {share}")
         if unknown := [m for m in alert if m not in MATRICES]:
-            raise ValueError(f"there is no matrix {unknown[0]!r} to look for jumps in; there are {', '.join(MATRICES)}")
+            raise ValueError(
+                f"there is no matrix {unknown[0]!r} that can be checked for jumps; there are {', '.join(MATRICES)}"
+            )
         self.model, self.loss_fn, self.batch = model, loss_fn, batch
         self.nodes, self.min_steps, self.share, self.probes = nodes, min_steps, share, probes
         self.factor, self.alert, self.examples, self.mode = factor, tuple(alert), examples, mode
@@ -195,7 +197,8 @@ class Curvature(Vital):
 
         if self.model is None or self.loss_fn is None:
             raise ValueError(
-                f"this curvature has no model yet: give it to watch, or model, loss_fn and batch {hint('needs-probe')}"
+                "the vital sign curvature needs a model: pass it to watch(vitals=[...]), or give model, loss_fn and "
+                f"batch {hint('needs-probe')}"
             )
         start = time.perf_counter()
         if self.history and self._spent > self.share * (start - self._began):

@@ -128,7 +128,7 @@ class KFACFloor(Vital):
 
     def __init__(self, min_steps: int = 200) -> None:
         if min_steps < 1:
-            raise ValueError(f"min_steps counts training steps and must be 1 or more, got {min_steps}")
+            raise ValueError(f"min_steps is a number of training steps and must be at least 1, got {min_steps}")
         self.min_steps = min_steps
 
     def gradient(self, recorder: Recorder, view: LinearView, g: Tensor) -> None:
@@ -194,7 +194,7 @@ class Orders(Vital):
         units: int = 2,
     ) -> None:
         if min_steps < 1:
-            raise ValueError(f"min_steps counts training steps and must be 1 or more, got {min_steps}")
+            raise ValueError(f"min_steps is a number of training steps and must be at least 1, got {min_steps}")
         self.model, self.loss_fn, self.batch, self.units, self.min_steps = model, loss_fn, batch, units, min_steps
         self._given = model is not None
         if self._given:
@@ -218,7 +218,8 @@ class Orders(Vital):
 
         if self.model is None or self.batch is None:
             raise ValueError(
-                f"these orders have no model yet: give them to watch, or model, loss_fn and batch {hint('needs-probe')}"
+                "the vital sign orders needs a model: pass it to watch(vitals=[...]), or give model, loss_fn and "
+                f"batch {hint('needs-probe')}"
             )
         found = readout(self.model, self.loss_fn, self.batch, units=self.units, chains=0)
         singular = found.of("singular")

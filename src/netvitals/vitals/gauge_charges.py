@@ -71,7 +71,7 @@ class GaugeCharges(Vital):
             try:
                 self._take(find_gauges(context.model))
             except ValueError as error:
-                raise ValueError(f"{error} (to watch: probe=(x, y, loss_fn)) {hint('needs-probe')}") from error
+                raise ValueError(f"{error} (in watch, pass probe=(x, y, loss_fn)) {hint('needs-probe')}") from error
             return
         x, y, loss_fn = context.probe
         guess = "ce" if isinstance(y, Tensor) and not y.is_floating_point() else "mse"
@@ -83,8 +83,8 @@ class GaugeCharges(Vital):
         self.gauges = tuple(gauges)
         if not self.gauges:
             raise ValueError(
-                "no gauge was given or found, so there is no drift to measure; find_gauges(model, loss_fn, batch) "
-                f"says why {hint('needs-probe')}"
+                "this model has no gauge symmetry, so there is no drift to measure; find_gauges(model, loss_fn, "
+                f"batch).skipped gives the reasons {hint('needs-probe')}"
             )
         self._start = [(g.charge().clone(), orbit_position(g).clone()) for g in self.gauges]
 

@@ -134,8 +134,8 @@ class StepAccounting(Vital):
     def begin(self, context: WatchContext) -> None:
         if not context.training:
             raise ValueError(
-                f"the vital sign {self.name!r} looks at what an optimizer step did, and a checkup makes none: "
-                f"ask for it in watch {hint('needs-steps')}"
+                f"the vital sign {self.name!r} measures the effect of an optimizer step, but a checkup makes no step: "
+                f"use it in watch {hint('needs-steps')}"
             )
 
     def parameters(self, recorder: Recorder, view: ParameterView) -> None:

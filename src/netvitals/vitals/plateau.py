@@ -134,8 +134,8 @@ class PlateauForecast(Vital):
         """
         if self.model is None or self.loss_fn is None or self.batch is None:
             raise ValueError(
-                f"this plateau forecast has no model yet: give it to watch, or model, loss_fn and batch "
-                f"{hint('needs-probe')}"
+                "the vital sign plateau needs a model: pass it to watch(vitals=[...]), or give model, loss_fn and "
+                f"batch {hint('needs-probe')}"
             )
         if self._anatomy is None:
             self._anatomy = chart(self.model, inputs_of(self.model, self.batch).inputs, keep_tensors=False)

@@ -64,8 +64,8 @@ class RanksVital(Vital):
     def begin(self, context: WatchContext) -> None:
         if not context.training:
             raise ValueError(
-                f"the vital sign {self.name!r} compares ranks and micro-batches of a step, and a checkup makes none: "
-                f"ask for it in watch {hint('needs-steps')}"
+                f"the vital sign {self.name!r} compares ranks and micro-batches of a training step, but a checkup "
+                f"makes no step: use it in watch {hint('needs-steps')}"
             )
 
     def parameters(self, recorder: Recorder, view: ParameterView) -> None:

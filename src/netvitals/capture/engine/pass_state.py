@@ -103,7 +103,8 @@ class PassState:
         where = self.frames[-1].module_info.name if self.frames else ""
         self.recorder = None
         warn(
-            f"looking at {where or 'the model'!r} failed ({type(error).__name__}: {error}); this pass is not measured",
+            f"measuring {where or 'the model'!r} failed ({type(error).__name__}: {error}); the rest of this forward "
+            "pass is not measured",
             "look-failed",
         )
 
@@ -273,5 +274,5 @@ class Overwritten:
 
     def __getattr__(self, name: str) -> Any:
         raise RuntimeError(
-            f"the output of this layer was overwritten in place before its gradient arrived {hint('overwritten')}"
+            f"the output of this layer was overwritten in place before its gradient was computed {hint('overwritten')}"
         )

@@ -80,7 +80,7 @@ class ImbalanceHistory(Result):
 
 
 def imbalance_over_time(run: Any) -> ImbalanceHistory:
-    """The imbalance of every pair of layers over a run, with the residual of the identity.
+    """Read the imbalance of every pair of layers over a run, with the residual of its conservation identity.
 
     Args:
         run: a run watched with ``vitals=["accounting"]``, from ``netvitals.open_run``.

@@ -219,7 +219,8 @@ def readout(
     optimizer: object = None,
     static: bool = False,
 ) -> Readout:
-    """Order, λ, m and ν of one checkpoint for a number of samples, or why not.
+    """Estimate the KL order of dead directions and the learning coefficient λ of one checkpoint, or give the reason why
+    not.
 
     Args:
         model: the model; a copy of it in float64 is run, in eval mode.
@@ -251,7 +252,9 @@ def readout(
     True
     """
     if n < 3 or (chains or 0) < 0:
-        raise ValueError(f"n is the size of a data set, 3 or more, and chains 0 or more, got {n} and {chains}")
+        raise ValueError(
+            f"n is the number of samples and must be at least 3, and chains must be at least 0, got {n} and {chains}"
+        )
     family, task = check_task(model, loss_fn, batch)
     task = _in_eval(task)
     notes = []
@@ -408,7 +411,8 @@ def spectrum_along(
     free = v.nonzero()[:, 0]
     if len(free) > DENSE_LIMIT:
         raise ValueError(
-            f"the spectrum is followed for at most {DENSE_LIMIT} parameters, this direction moves {len(free)}"
+            f"eigenvalues are computed for at most {DENSE_LIMIT} parameters, but this direction moves {len(free)}: "
+            "choose a direction in fewer parameters"
         )
     return classify_spectrum(
         lambda part: outputs(theta.index_copy(0, free, part)),
@@ -426,7 +430,7 @@ def check_task(model: nn.Module, loss_fn: LossFn, batch: Any) -> tuple[str, Task
     task = inputs_of(model, next(batches_of(batch), batch))
     kind = likelihood_of(loss_fn, task.targets[0] if task.targets else None)
     if not task.examples:
-        raise ValueError("the batch is empty: a readout needs inputs to see the model's answers on")
+        raise ValueError("the batch is empty: give at least one example")
     check_finite((task.args, dict(task.kwargs)), "the batch")
     return {"ce": "categorical", "mse": "gaussian"}[kind], task
 
