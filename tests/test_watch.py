@@ -161,7 +161,7 @@ def test_a_step_without_a_forward_pass_is_said_once():
         for _ in range(3):
             F.linear(torch.randn(2, 4), model[0].weight).sum().backward()
             watching.step()
-    assert len(wording) == 1 and "watch the module that the loop calls" in str(wording[0].message)
+    assert len(wording) == 1 and "watch the module that the training loop calls" in str(wording[0].message)
 
 
 def test_losses_may_be_numbers_and_nothing_at_all():

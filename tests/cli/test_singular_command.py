@@ -112,7 +112,7 @@ def test_coefficient_over_checkpoints(call, tmp_path):
     code, _, err = call("coefficient", "dead_factory:make", "other.pt")
     assert code == 2 and "does not fit" in err
     code, _, err = call("coefficient", "dead_factory:make", "dead_factory.py")
-    assert code == 2 and "no state dict" in err
+    assert code == 2 and "cannot be read as a state dict" in err
 
 
 @pytest.mark.parametrize(

@@ -137,12 +137,12 @@ def test_overwrite_replaces_a_run_and_nothing_else(tmp_path):
 def test_an_existing_run_is_never_overwritten_unasked(tmp_path):
     RunWriter(tmp_path / "r").close()
     before = (tmp_path / "r" / "run.sqlite").read_bytes()
-    with pytest.warns(UserWarning, match=r"already holds a run; this one is written to .*r-2"):
+    with pytest.warns(UserWarning, match=r"already contains a run; this one is written to .*r-2"):
         second = RunWriter(tmp_path / "r")
     second.close()
     assert second.path == tmp_path / "r-2" / "run.sqlite"
     assert (tmp_path / "r" / "run.sqlite").read_bytes() == before
-    with pytest.raises(FileExistsError, match="already holds a run"):
+    with pytest.raises(FileExistsError, match="already contains a run"):
         RunWriter(tmp_path / "r", existing="refuse")
     RunWriter(tmp_path / "x.sqlite").close()
     with pytest.warns(UserWarning, match=r"x-2\.sqlite"):
@@ -152,7 +152,7 @@ def test_an_existing_run_is_never_overwritten_unasked(tmp_path):
 def test_a_file_in_the_way_of_a_run_gets_a_sentence(tmp_path):
     (tmp_path / "notes").write_text("mine")
     for path in (tmp_path / "notes", tmp_path / "notes" / "below"):
-        with pytest.raises(FileExistsError, match="a run is a folder"):
+        with pytest.raises(FileExistsError, match="a run needs a folder"):
             RunWriter(path)
     assert (tmp_path / "notes").read_text() == "mine"
 

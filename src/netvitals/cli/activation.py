@@ -147,11 +147,13 @@ def _module(name: str) -> nn.Module:
     try:
         found = getattr(importlib.import_module(head), rest, None)
     except ModuleNotFoundError as error:
-        raise ValueError(f"{name!r} is read as PKG.MODULE:NAME, and there is no module {error.name!r} here") from None
+        raise ValueError(
+            f"{name!r} was read as PKG.MODULE:NAME, but there is no module {error.name!r} in this environment"
+        ) from None
     finally:
         sys.path.remove("")
     if found is None:
-        raise ValueError(f"module {head} has no {rest!r}")
+        raise ValueError(f"the module {head} has no attribute {rest!r}")
     return A.get(found)
 
 

@@ -45,7 +45,7 @@ def examine_curvature(
     from netvitals.cli.checkup import made
 
     if mode not in ("as_is", "train", "eval"):
-        raise ValueError(f"mode is {mode!r}, expected as_is, train or eval")
+        raise ValueError(f"mode must be as_is, train or eval, got {mode!r}")
     model, loss_fn, batch = made(target)
     options: dict[str, Any] = {"probes": probes, "refine": refine, "nodes": nodes or None, "mode": mode}
     options["resume"] = resume
@@ -90,5 +90,6 @@ def measured(target: str, model: Any, loss_fn: Any, batch: Any, *, learning_rate
             )
         except (RuntimeError, IndexError) as error:  # what torch raises when model, batch and loss do not fit
             raise ValueError(
-                f"the model, loss_fn and batch of {target} do not work together: {error} {hint('factory-failed')}"
+                f"the model, loss_fn and batch that {target} returns do not work together: {error} "
+                f"{hint('factory-failed')}"
             ) from error

@@ -74,7 +74,9 @@ def _explain_finding(name: str, run: Path | None) -> None:
         return
     if run is None:
         if name.isdigit():
-            raise ValueError(f"which run has finding {name}? give its folder: netvitals explain {name} RUN")
+            raise ValueError(
+                f"finding number {name} of which run? Give the folder of the run: netvitals explain {name} RUN"
+            )
         if name in rules:
             typer.echo(explain(name))
         else:
@@ -83,7 +85,7 @@ def _explain_finding(name: str, run: Path | None) -> None:
     all_findings = findings.diagnose(runs.open_run(run)).all
     if name.isdigit():
         if not 1 <= int(name) <= len(all_findings):
-            raise ValueError(f"{run} has {len(all_findings)} findings; there is no number {name}")
+            raise ValueError(f"{run} has {len(all_findings)} findings, so there is no finding number {name}")
         chosen = [all_findings[int(name) - 1]]
     else:
         rule = rule_named(name).name

@@ -75,7 +75,7 @@ def _taken_over(model: nn.Module) -> str:
         rerun = earlier._cell is not None and earlier._cell != cell()
         if not (earlier.yields or rerun) and (earlier._entered or _held_by_somebody(earlier)):
             raise ValueError(
-                f"this model is already watched; close() the first watch before a second one begins "
+                "this model is already watched; call close() on the first watch before starting another "
                 f"{hint('already-watched')}"
             )
         earlier.close("never closed")

@@ -28,7 +28,7 @@ def compare_runs(
     from netvitals.runs import open_run
 
     if one.resolve() == other.resolve():
-        raise ValueError(f"compare needs two runs, got {one} twice")
+        raise ValueError(f"compare needs two different runs, got {one} twice")
     short = one.name != other.name
     runs = {path.name if short else str(path): open_run(path) for path in (one, other)}
     tables = [table(run) for run in runs.values()]

@@ -45,7 +45,7 @@ def stored(run: Run) -> EscapeForecast:
     steps = frame.filter(frame["metric"] == "escape")["step"].to_numpy()
     if not len(steps):
         raise ValueError(
-            f"the run {run.name!r} has no plateau measurements: train it under nv.watch(..., vitals=['default', "
+            f"the run {run.name!r} has no plateau measurements: train with nv.watch(..., vitals=['default', "
             f"'plateau'], probe=(x, y, loss_fn)) {hint('no-measurements')}"
         )
     at, drop, level = int(steps[-1]), last["drop"], last["coverage"]

@@ -78,7 +78,7 @@ def _parts(given: list[str]) -> dict[str, list[str]]:
     for one in given:
         name, _, pattern = one.partition("=")
         if not name:
-            raise ValueError(f"--part is NAME=PATTERN, as in attention='*.attn.*', got {one!r}")
+            raise ValueError(f"--part must be NAME=PATTERN, for example attention='*.attn.*', got {one!r}")
         out.setdefault(name, []).append(pattern or name)
     return out
 
@@ -94,20 +94,20 @@ def _states(paths: list[Path]) -> dict[int, Any]:
         try:
             state = torch.load(path, map_location="cpu", weights_only=True)
         except FileNotFoundError:
-            raise FileNotFoundError(f"there is no checkpoint {path} {hint('checkpoint-unreadable')}") from None
+            raise FileNotFoundError(f"there is no checkpoint file {path} {hint('checkpoint-unreadable')}") from None
         except Exception as error:
             raise ValueError(
-                f"{path} is no state dict saved by torch.save: {str(error).splitlines()[0]} "
+                f"{path} cannot be read as a state dict saved by torch.save: {str(error).splitlines()[0]} "
                 f"{hint('checkpoint-unreadable')}"
             ) from error
         if not isinstance(state, dict) or not all(isinstance(v, torch.Tensor) for v in state.values()):
-            raise ValueError(f"{path} holds no state dict: save model.state_dict() {hint('checkpoint-unreadable')}")
+            raise ValueError(f"{path} contains no state dict: save model.state_dict() {hint('checkpoint-unreadable')}")
         numbers = re.findall(r"\d+", path.stem)
         step = int(numbers[-1]) if numbers else place
         if step in out:
             raise ValueError(
-                f"two checkpoints stand for step {step}, one of them {path}: the last number in a file's "
-                f"name is its step {hint('checkpoint-unreadable')}"
+                f"two checkpoints have the same step {step}, one of them {path}: the last number in a file's name "
+                f"must be its step {hint('checkpoint-unreadable')}"
             )
         out[step] = state
     return out

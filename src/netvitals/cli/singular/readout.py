@@ -102,5 +102,6 @@ def _kind(model: Any, loss_fn: Any, batch: Any) -> str:
         with contextlib.suppress(ValueError):
             return likelihood_of(given, target)
     raise ValueError(
-        f"the kind of loss cannot be told from this batch: say --loss ce or --loss mse {hint('likelihood-unknown')}"
+        "the loss function cannot be guessed from this batch: give --loss ce or --loss mse "
+        f"{hint('likelihood-unknown')}"
     )

@@ -69,7 +69,7 @@ def metric(source: Source, vital: str, name: str, start: int | None = None, stop
     """One metric at every site that has it, in columns of steps."""
     keys = [k for k in source.table.series if k[0] == vital and k[2] == name]
     if not keys:
-        raise LookupError(f"the run has no {vital}/{name}")
+        raise LookupError(f"the run has no measurements of {vital}/{name}")
     return {"vital": vital, "metric": name, "sites": [k[1] for k in keys], **_packed(source.read(keys, start, stop))}
 
 
