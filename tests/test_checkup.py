@@ -156,14 +156,14 @@ def nan_at(i):
 @pytest.mark.parametrize(
     ("model", "batch", "error", "sentence"),
     [
-        (small()[0], nan_at(3), ValueError, "the input of the batch holds 1 values of 120 that are NaN or infinite"),
+        (small()[0], nan_at(3), ValueError, "the input of the batch has 1 of 120 values that are NaN or infinite"),
         (
             models.build("mlp:6-8x2-3,norm=batch"),
             (torch.randn(1, 6), torch.tensor([0])),
             ValueError,
             "cannot compute statistics of a batch of one example",
         ),
-        (Plain(), small()[1], ValueError, "no activation was seen in Plain"),
+        (Plain(), small()[1], ValueError, "no activation was found in Plain"),
         (
             small()[0],
             torch.randn(4, 6),

@@ -290,7 +290,7 @@ def test_a_probe_with_nan_is_refused_before_training():
     model = net()
     x = torch.randn(8, next(model.parameters()).shape[1])
     x[0, 0] = float("nan")
-    with pytest.raises(ValueError, match="the input of the probe holds 1 values of"):
+    with pytest.raises(ValueError, match="the input of the probe has 1 of"):
         nv.watch(model, probe=(x, torch.zeros(8)))
     assert hooks(model) == []
     nv.watch(model, vitals=[Height()]).close()

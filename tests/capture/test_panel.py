@@ -159,7 +159,7 @@ def test_what_is_no_vital_sign_gets_a_sentence(vitals, sentence):
 
 
 def test_two_of_one_name_cannot_be_told_apart():
-    with pytest.raises(ValueError, match="two vital signs are called 'fragile'"):
+    with pytest.raises(ValueError, match="two vital signs have the name 'fragile'"):
         Schedule([Fragile(), Fragile()])
 
 

@@ -187,7 +187,7 @@ def test_the_model_and_the_random_numbers_are_left_alone():
 
 def test_wrong_input_gets_a_sentence():
     net, x = net_and_data()
-    with pytest.raises(ValueError, match="gave no batches"):
+    with pytest.raises(ValueError, match="yields no batches"):
         measure(net, iter(()))
     with pytest.raises(TypeError, match="must be a torch"):
         measure("net", x)

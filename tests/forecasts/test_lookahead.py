@@ -187,7 +187,7 @@ def test_wrong_arguments_get_a_sentence():
     opt = torch.optim.SGD(net.parameters(), lr=0.1)
     with pytest.raises(ValueError, match="needs at least one batch, one step and one order"):
         look_ahead(net, "mse", [], optimizer=opt)
-    with pytest.raises(ValueError, match="a row of 1 a step"):
+    with pytest.raises(ValueError, match="a row of 1 numbers for each step"):
         look_ahead(net, "mse", batches, optimizer=opt, rates=[[0.1, 0.2]])
     with pytest.raises(TypeError, match=r"must be a torch\.optim\.Optimizer"):
         look_ahead(net, "mse", batches, optimizer=0.1)

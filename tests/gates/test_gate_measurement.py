@@ -204,7 +204,7 @@ def test_what_mixes_elements_is_skipped_with_the_reason(batch):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"batch": torch.full((4, 20), float("nan"))}, "80 values of 80 that are NaN or infinite"),
+        ({"batch": torch.full((4, 20), float("nan"))}, "80 of 80 values that are NaN or infinite"),
         ({"batch": torch.randn(1, 20)}, r"BatchNorm \(1\) cannot compute statistics of a batch of 1"),
         ({"batch": torch.empty(0, 20)}, "no tensor with elements"),
         ({"backend": "guess"}, "backend must be 'local_vjp' or 'ratio', got 'guess'"),

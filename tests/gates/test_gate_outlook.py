@@ -164,7 +164,7 @@ def test_bad_input_gets_a_sentence():
         gates.will_collapse(nn.Linear(1, 1), None, 10)
     with pytest.raises(ValueError, match="cannot be computed in advance: ReduceLROnPlateau"):
         gates.will_collapse(sgd, lr_scheduler.ReduceLROnPlateau(sgd), 10)
-    with pytest.raises(ValueError, match="needs one for each of 10 steps"):
+    with pytest.raises(ValueError, match="needs one value for each of the 10 steps"):
         gates.will_collapse(sgd, [0.1, 0.2], 10)
     with pytest.raises(ValueError, match="the scheduler ends after"):
         gates.will_collapse(sgd, lr_scheduler.OneCycleLR(sgd, 0.1, total_steps=5), 10)

@@ -126,7 +126,7 @@ def test_a_chain_given_as_weights():
     assert imbalances(weights) == (26, -28)
     with pytest.raises(ValueError, match="at least two layers, got 1"):
         imbalances(weights[:1])
-    with pytest.raises(ValueError, match="3 weights and 1 biases"):
+    with pytest.raises(ValueError, match="3 weights but 1 biases"):
         imbalances(weights, [None])
     with pytest.raises(ValueError, match="no two linear"):
         chain_imbalance(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), torch.zeros(1, 2))

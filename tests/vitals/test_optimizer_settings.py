@@ -131,7 +131,7 @@ def test_rates_that_change_without_a_known_scheduler_are_said_to():
     assert future.plan(opt, 0, [1.0], [0.0]).skipped == {}
     for _ in range(3):
         plateau.step(1.0)
-    assert "ReduceLROnPlateau waits for a number" in future.plan(opt, 1, [1.0], [0.0]).skipped["scheduler"]
+    assert "ReduceLROnPlateau depends on a metric" in future.plan(opt, 1, [1.0], [0.0]).skipped["scheduler"]
     by_hand, hand = torch.optim.SGD(nn.Linear(2, 1).parameters(), lr=0.1), None
     for step in range(2):
         future = FutureRates(by_hand) if hand is None else future

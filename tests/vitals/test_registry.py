@@ -209,7 +209,7 @@ def test_default_among_names_adds_and_an_instance_takes_the_place_of_its_name():
     assert [v.name for v in chosen].count("gates") == [v.name for v in chosen].count("rank") == 1 and own in chosen
     with pytest.raises(TypeError, match="list of names or vital signs, got 'gates'"):
         vitals.choose("gates")
-    with pytest.raises(ValueError, match="two vital signs are called 'gates'"):
+    with pytest.raises(ValueError, match="two vital signs have the name 'gates'"):
         nv.watch(conv()[0], vitals=["gates", "gates"])
 
 
@@ -226,7 +226,7 @@ def test_what_is_missing_is_said_before_training(name, probe):
 
 def test_a_forecast_asks_for_one_optimizer_where_steps_follow():
     net, x, y, loss_fn = conv()
-    with pytest.raises(ValueError, match=r"'plateau' needs the optimizer's rule .* none was given: pass optimizer="):
+    with pytest.raises(ValueError, match=r"'plateau' needs exactly one optimizer .* none was given: pass optimizer="):
         nv.watch(net, vitals=["plateau"], probe=(x, y, loss_fn))
     two = [torch.optim.SGD(part.parameters(), lr=0.1) for part in (net[0], net[2])]
     with pytest.raises(ValueError, match="2 were given"):
@@ -235,7 +235,7 @@ def test_a_forecast_asks_for_one_optimizer_where_steps_follow():
 
 def test_orders_refuse_a_loss_whose_likelihood_is_unknown():
     net, x, y, _ = conv()
-    with pytest.raises(ValueError, match="the kind of likelihood cannot be read off"):
+    with pytest.raises(ValueError, match="the type of likelihood cannot be determined"):
         nv.watch(net, vitals=["orders"], probe=(x, y, lambda out, target: F.cross_entropy(out, target)))
 
 

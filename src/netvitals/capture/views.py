@@ -69,8 +69,9 @@ class Layout:
 
 @dataclass
 class ActivationView:
-    """One call of an activation at ``site``: detached input ``x``, detached output ``a`` and the function ``f``. Shown
-    to :meth:`Vital.activation`.
+    """One call of an activation at ``site``: detached input ``x``, detached output ``a`` and the function ``f``.
+
+    Shown to :meth:`Vital.activation`.
 
     ``x_view`` and ``a_view`` are input and output arranged by channel. Reductions that several vital signs need are
     computed once, for several small inputs together (``stacks``).
@@ -199,8 +200,9 @@ class ActivationView:
 
 @dataclass
 class ProductView:
-    """An elementwise product at ``site``, such as silu(g)·u in a gated MLP, with detached factors ``first`` and
-    ``second``. Shown to :meth:`Vital.product`.
+    """An elementwise product at ``site``, as in a gated MLP, with detached factors ``first`` and ``second``.
+
+    Shown to :meth:`Vital.product`.
 
     Each factor gates the other: the gradient of the first is multiplied by the second, and vice versa.
     """
@@ -217,8 +219,9 @@ class ProductView:
 
 @dataclass
 class HeadsView:
-    """One call of an attention block at ``site``: softmax(``scale`` · q kᵀ + ``mask``) v, by head. Shown to
-    :meth:`Vital.heads`.
+    """One call of an attention block at ``site``: softmax(``scale`` · q kᵀ + ``mask``) v, by head.
+
+    Shown to :meth:`Vital.heads`.
 
     ``q``, ``k`` and ``v`` have shape (examples, heads, positions, channels); with grouped heads there are fewer keys
     and values. If the block computes its scores as tensors, ``logits`` and ``weights`` have shape (examples, heads,
@@ -238,8 +241,9 @@ class HeadsView:
 
 @dataclass
 class RouterView:
-    """One call of a router at ``site``, with ``scores`` of shape (tokens, experts) and the ``top_k`` ``chosen`` experts
-    per token. If ``probabilities`` is true, the scores of a token sum to one. Shown to :meth:`Vital.router`.
+    """One call of a router at ``site``: ``scores`` (tokens, experts) and the ``top_k`` ``chosen`` experts per token.
+
+    Shown to :meth:`Vital.router`. If ``probabilities`` is true, the scores of a token sum to one.
     """
 
     site: Site
@@ -251,8 +255,9 @@ class RouterView:
 
 @dataclass
 class LinearView:
-    """One call of a linear or convolution layer at ``site``: detached input ``x``, detached output ``y`` and
-    ``module``. Shown to :meth:`Vital.linear`.
+    """One call of a linear or convolution layer at ``site``, with detached input ``x`` and output ``y``.
+
+    Shown to :meth:`Vital.linear`. ``module`` is the layer itself.
     """
 
     site: Site
@@ -263,7 +268,8 @@ class LinearView:
 
 @dataclass
 class TensorView:
-    """Any other tensor ``value`` at ``site``: the residual stream, the output of a norm (``module``) or of the model.
+    """Any other tensor ``value`` at ``site``, such as the residual stream or the output of a norm ``module``.
+
     Shown to :meth:`Vital.tensor`.
     """
 
@@ -283,7 +289,9 @@ class TensorView:
 
 @dataclass
 class ParameterView:
-    """All parameters of the model on a measured step, as ``params`` by dotted name. Shown to :meth:`Vital.parameters`.
+    """All parameters of the model on a measured step, as ``params`` by dotted name.
+
+    Shown to :meth:`Vital.parameters`.
 
     With a watched optimizer, ``before`` has the values before its step and ``grads`` the gradients it used. ``initial``
     has the values at the start of watching, and ``modules`` the modules. ``anatomy`` is the traced structure of the

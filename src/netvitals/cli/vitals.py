@@ -35,11 +35,11 @@ def list_vitals(
         return
     console = Console(emoji=False)
     for kind in chosen:
-        state = "on by default" if kind.default else "only if asked for"
+        state = "on by default" if kind.default else "off by default"
         needs = f"; needs {kind.needs}" if kind.needs else ""
         console.print(Text.assemble((kind.name, "bold"), f"  {kind.title}", (f"  ({state}{needs})", "dim")))
         console.print(Text(f"  {kind.meaning}"))
-        console.print(Text(f"  measured on {vitals.how_often(kind)}", style="dim"))
+        console.print(Text(f"  measured {vitals.how_often(kind)}", style="dim"))
         if names:
             for metric, (meaning, unit) in kind.metrics.items():
                 console.print(Text(f"  {metric:18} {meaning}{f' ({unit})' if unit else ''}"))

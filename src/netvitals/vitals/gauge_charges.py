@@ -42,14 +42,14 @@ class GaugeCharges(Vital):
 
     name = "gauge_charges"
     title = "Gauge drift"
-    meaning = "How far the optimiser has gone along directions that change nothing."
+    meaning = "How far the optimizer has moved along gauge symmetries, which leave the loss unchanged."
     metrics: ClassVar = {
-        "charge": Metric("conserved quantity of gradient flow", "weight²"),
-        "charge_moved": Metric("its change, relative"),
-        "orbit_moved": Metric("way along the orbit: log scale, or mean of the logits"),
+        "charge": Metric("quantity of this symmetry that gradient flow conserves", "weight²"),
+        "charge_moved": Metric("relative change of the conserved quantity"),
+        "orbit_moved": Metric("position along the symmetry: log scale, or mean of the logits"),
     }
     headline = ("orbit_moved",)
-    needs = "a model with gauges, and probe= where an input cannot be guessed"
+    needs = "a model with gauge symmetries, and probe= if netvitals cannot guess an input"
 
     def __init__(self, gauges: Gauges | Iterable[Gauge] | nn.Module | None = None) -> None:
         self.gauges: tuple[Gauge, ...] = ()

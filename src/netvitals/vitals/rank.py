@@ -39,12 +39,12 @@ class Rank(Vital):
 
     name = "rank"
     title = "Effective rank"
-    meaning = "How many directions a matrix really uses."
+    meaning = "Effective rank of each matrix: how many directions it really uses."
     metrics: ClassVar = {
-        "entropy": Metric("exp of the entropy of the singular values", "directions"),
-        "energy": Metric("the same of their squares", "directions"),
-        "stable": Metric("sum of squares over the largest", "directions"),
-        "participation": Metric("squared sum of squares over sum of fourth powers", "directions"),
+        "entropy": Metric("effective rank: exp of the entropy of the normalised singular values", "directions"),
+        "energy": Metric("effective rank: exp of the entropy of the normalised squared singular values", "directions"),
+        "stable": Metric("stable rank: sum of squared singular values divided by the largest", "directions"),
+        "participation": Metric("participation ratio: (Σ σ²)² / Σ σ⁴ of the singular values σ", "directions"),
     }
     absent = "no layer with two examples or more was met"
     headline = ("entropy",)
