@@ -22,18 +22,21 @@ def examine_model(
     target: Annotated[
         str,
         typer.Argument(
-            metavar="PKG.MODULE:FACTORY", help="A function without arguments that returns model, loss_fn, batch."
+            metavar="PKG.MODULE:FACTORY",
+            help="Import path of a function without arguments that returns (model, loss_fn, batch).",
         ),
     ],
-    html: Annotated[Path | None, typer.Option(help="Also write the page to this file.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Also write an HTML report to this file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print measurements and findings as JSON.")] = False,
-    curvature: Annotated[bool, typer.Option(help="Also look at the curvature between layers.")] = True,
-    singular: Annotated[bool, typer.Option(help="Also look for dead directions.")] = False,
+    curvature: Annotated[bool, typer.Option(help="Also measure the curvature between layers.")] = True,
+    singular: Annotated[
+        bool, typer.Option(help="Also measure dead directions of norms, attention and hidden units.")
+    ] = False,
     lr: Annotated[
-        float | None, typer.Option(help="Learning rate of gradient descent: also say when a plateau ends.")
+        float | None, typer.Option(help="Learning rate of SGD; if given, also forecast when a loss plateau ends.")
     ] = None,
 ) -> None:
-    """Measure every vital sign of a model on one batch, and say what they mean."""
+    """Measure every vital sign of a model on one batch, and print the findings."""
     from rich.console import Console
 
     found = examined(target, curvature=curvature, singular=singular, lr=lr)

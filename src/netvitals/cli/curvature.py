@@ -21,26 +21,31 @@ def examine_curvature(
         str,
         typer.Argument(
             metavar="PKG.MODULE:FACTORY",
-            help="A function without arguments that returns model, loss_fn, and a batch or a list of batches.",
+            help="Import path of a function without arguments that returns (model, loss_fn, batch or list of batches).",
         ),
     ],
-    probes: Annotated[int, typer.Option(help="Products spent on each layer.")] = 20,
-    refine: Annotated[int, typer.Option(help="Rounds for the spectral norms of the blocks.")] = 0,
+    probes: Annotated[int, typer.Option(help="Number of Hessian-vector products per layer.")] = 20,
+    refine: Annotated[int, typer.Option(help="Number of Lanczos rounds for the spectral norms of Hessian blocks.")] = 0,
     nodes: Annotated[
-        list[str] | None, typer.Option(help="Names or globs of layers; once for each. Default: the model's blocks.")
+        list[str] | None,
+        typer.Option(help="Name or glob pattern of layers; may be repeated. [default: the model's blocks]"),
     ] = None,
     learning_rate: Annotated[
-        float | None, typer.Option(help="Of plain SGD: the largest eigenvalue is held against 2/lr.")
+        float | None, typer.Option(help="Learning rate of SGD; the largest eigenvalue is compared with 2/lr.")
     ] = None,
     mode: Annotated[str, typer.Option(help="as_is, train (dropout off) or eval.")] = "as_is",
     resume: Annotated[
         Path | None,
-        typer.Option(help="A folder for the state of a measurement of many batches: the same command goes on there."),
+        typer.Option(
+            help="Folder for the state of a long measurement; the same command continues it after an interruption."
+        ),
     ] = None,
-    html: Annotated[Path | None, typer.Option(help="Also write the page to this file.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print every pair of layers as JSON.")] = False,
+    html: Annotated[Path | None, typer.Option(help="Also write an HTML report to this file.")] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the results for every pair of layers as JSON.")
+    ] = False,
 ) -> None:
-    """Say which layers share curvature, where Gauss–Newton fails, and what an optimizer should couple."""
+    """Report which layers share curvature, where Gauss–Newton is inaccurate, and how sharp the loss is."""
     from netvitals.capture import plain
     from netvitals.cli.checkup import made
 

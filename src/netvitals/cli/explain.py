@@ -35,15 +35,17 @@ def explain_name(
     name: Annotated[
         str,
         typer.Argument(
-            help="A finding, a vital sign, or the code of a warning; or the number of a finding of RUN, from 1. "
-            "A run alone lists its findings."
+            help="Name of a finding or vital sign, or code of a warning or error; with RUN, also a finding's number. "
+            "The path of a run lists its findings."
         ),
     ] = "",
-    run: Annotated[Path | None, typer.Argument(help="A run: its folder, or the .sqlite file.")] = None,
-    reference: Annotated[bool, typer.Option("--reference", help="Print docs/findings.md.")] = False,
-    codes: Annotated[bool, typer.Option("--codes", help="Print docs/troubleshooting.md.")] = False,
+    run: Annotated[Path | None, typer.Argument(help="Folder or .sqlite file of a run.")] = None,
+    reference: Annotated[
+        bool, typer.Option("--reference", help="Print the reference of all findings in Markdown.")
+    ] = False,
+    codes: Annotated[bool, typer.Option("--codes", help="Print the explanations of all codes in Markdown.")] = False,
 ) -> None:
-    """Explain a finding, a vital sign or the code of a warning; without a name, list them."""
+    """Explain a finding, a vital sign or the code of a warning; without a name, list all of them."""
     if codes:
         typer.echo(troubleshooting(), nl=False)
     elif name == "not-seen":

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 def forecast_escape(
-    run: Annotated[Path, typer.Argument(help="The run: its folder, or the .sqlite file.")],
+    run: Annotated[Path, typer.Argument(help="Folder or .sqlite file of the run.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """When will the loss of a run drop? The last forecast of its vital sign ``plateau``."""
+    """Print the last forecast of the step at which the loss plateau of a run ends."""
     from netvitals.capture import plain
     from netvitals.runs import open_run
 

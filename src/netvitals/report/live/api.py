@@ -123,14 +123,11 @@ def calm(findings: Findings) -> str:
     """What to say where ``findings`` are empty: silence for want of measurements is not health."""
     asked = [c for c in findings.checked if c.series]
     if not asked:
-        return "But no rule found measurements to look at."
+        return "No check had enough measurements."
     apply = [c for c in findings.checked if c.applicable]
     if len(asked) < len(apply):
-        return (
-            f"But only {len(asked)} of {len(apply)} questions could be asked of the measurements; "
-            "those were answered well."
-        )
-    return f"{words.plural(len(asked), 'question').capitalize()} asked of the measurements, all answered well."
+        return f"Only {len(asked)} of {len(apply)} checks had enough measurements; all of these passed."
+    return f"All checks passed: {len(asked)} of {len(asked)}."
 
 
 def block_of(name: str) -> str:

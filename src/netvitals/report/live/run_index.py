@@ -128,7 +128,7 @@ class Shelf:
                 with run.lock:
                     verdict, stated = run.findings.verdict, forecast_panel(run.numbers.table)
             except Exception as error:
-                verdict = {"severity": "", "what": f"cannot be judged: {type(error).__name__}: {error}"}
+                verdict = {"severity": "", "what": f"findings could not be computed: {type(error).__name__}: {error}"}
                 stated = None
             self._verdicts[name] = (row["commits"], {"finding": verdict, "ahead": stated and stated["ahead"]})
             self.judged += 1
