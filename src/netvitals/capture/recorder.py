@@ -236,7 +236,7 @@ class Recorder:
 
             warn(
                 f"some measurements of {self.vital!r} at step {self.step} are missing: {type(error).__name__}: {error}",
-                "look-failed",
+                "measurement-failed",
             )
 
 

@@ -8,23 +8,23 @@ from typing import Annotated
 
 import typer
 
-from netvitals._help import NOT_SEEN, TROUBLES
+from netvitals._help import CODES, NOT_SEEN
 from netvitals.cli import _groups
 
 HEAD = """# Troubleshooting
 
-Written by `netvitals explain --codes`. A warning or an error of netvitals ends with a code:
-`(netvitals explain no-loss)`. The command prints the entry below without a network; each entry has its own anchor here.
+Written by `netvitals explain --codes`. Warnings and errors of netvitals end with a code, such as
+`(netvitals explain no-loss)`. This command prints the entry of the code, which is also on this page.
 
-An error about an argument (*every must be a whole number of steps, 1 or more, got 0*) has no code: it says what was
-given, what was expected and what to do. A warning never ends your training: the failure was ours and was caught, and
-`skipped` lists what was not measured. `NETVITALS_DEBUG=1` before a command shows the traceback behind an error.
+An error about an argument (*every must be a whole number of steps, 1 or more, got 0*) has no code. It says what was
+given, what was expected and what to do. A warning never ends your training: the error inside netvitals was caught, and
+`skipped` lists what was not measured. Set `NETVITALS_DEBUG=1` before a command to see the traceback of an error.
 `netvitals doctor` checks the installation."""
 
 PLACES = """## What could not be measured
 
-A watch and a checkup list in `skipped`, and under *Not measured* of the findings, which places they could not measure,
-and why:"""
+`skipped` of a watch or checkup lists the places that could not be measured, with the reason. The findings list them
+under *Not measured*. The possible reasons are:"""
 
 
 def register(app: typer.Typer) -> None:
@@ -51,8 +51,8 @@ def explain_name(
     elif name == "not-seen":
         for reason, advice in _not_seen():
             typer.echo(f"{reason}\n  what to do: {advice}\n")
-    elif name in TROUBLES:
-        entry = TROUBLES[name]
+    elif name in CODES:
+        entry = CODES[name]
         typer.echo(f"{entry.title}.\n\nwhy: {entry.why}\n\nwhat to do: {entry.advice}")
     elif reference:
         from netvitals import findings
@@ -107,7 +107,7 @@ def _explain_vital(name: str, rules: set[str]) -> None:
     if name in vitals.REGISTRY:
         list_vitals([name])
         return
-    known = sorted({*rules, *vitals.REGISTRY, *TROUBLES, "not-seen"})
+    known = sorted({*rules, *vitals.REGISTRY, *CODES, "not-seen"})
     near = difflib.get_close_matches(name, known, 3, 0.5)
     meant = f"did you mean {' or '.join(near)}?" if near else "netvitals explain lists them"
     raise ValueError(f"there is no finding, vital sign or code {name!r}; {meant}")
@@ -123,7 +123,7 @@ def _list() -> None:
     for kind in vitals.REGISTRY.values():
         typer.echo(f"{kind.name:28} {kind.title}")
     typer.echo("\nCodes of warnings and errors\n")
-    for slug, entry in TROUBLES.items():
+    for slug, entry in CODES.items():
         typer.echo(f"{slug:28} {entry.title}")
     typer.echo(f"{'not-seen':28} Places that could not be measured")
 
@@ -131,7 +131,7 @@ def _list() -> None:
 def troubleshooting() -> str:
     """``docs/troubleshooting.md``: an anchor for every code."""
     parts = [HEAD]
-    for slug, entry in TROUBLES.items():
+    for slug, entry in CODES.items():
         parts.append(f'<a id="{slug}"></a>\n\n## {entry.title}\n\n`netvitals explain {slug}`')
         parts.append(f"{entry.why}\n\n**What to do:** {entry.advice}")
     rows = [f"| {reason} | {advice} |" for reason, advice in _not_seen()]

@@ -275,7 +275,7 @@ class RunWriter:
                 self.source()
         except Exception as error:
             self._complain(
-                f"measurements that wait could not be finished: {type(error).__name__}: {error}", "look-failed"
+                f"measurements that wait could not be finished: {type(error).__name__}: {error}", "measurement-failed"
             )
 
     def _try_to_commit(self, closing: bool) -> None:

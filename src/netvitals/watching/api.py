@@ -365,7 +365,10 @@ class Watch(MeasuredSteps):
                 self._send()  # what no loss came for
             self._end_step(late)
         except Exception as error:
-            warn(f"the end of step {self._step} could not be processed: {type(error).__name__}: {error}", "look-failed")
+            warn(
+                f"the end of step {self._step} could not be processed: {type(error).__name__}: {error}",
+                "measurement-failed",
+            )
 
     def _end_step(self, late: bool = False) -> None:
         if self._recorder is not None:

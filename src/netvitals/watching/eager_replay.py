@@ -121,7 +121,7 @@ class EagerReplay:
         except Exception as error:
             self._failed = True
             self._notes["model"] = f"it is compiled, and its eager copy failed: {type(error).__name__}: {error}"[:300]
-            warn(self._notes["model"], "twin-failed")
+            warn(self._notes["model"], "eager-replay-failed")
 
     def _look(
         self, observer: Observers, recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], state: Any

@@ -112,7 +112,7 @@ class MeasuredSteps(WatchState):
             warn(
                 f"measuring step {self._step} failed, and activations are not measured any more: "
                 f"{type(error).__name__}: {error}",
-                "look-failed",
+                "measurement-failed",
             )
         self._recorder = recorder
 
@@ -129,7 +129,7 @@ class MeasuredSteps(WatchState):
                 view = parameter_view(modules, self._initial, grads, before, known, pieces, skipped, self._given)
                 self._schedule.show("parameters", self._recorder, view)
         except Exception as error:
-            warn(f"measuring the parameters failed: {type(error).__name__}: {error}", "look-failed")
+            warn(f"measuring the parameters failed: {type(error).__name__}: {error}", "measurement-failed")
 
     def _replay(self, recorder: Recorder) -> None:
         """Look at the compiled pass of this step, unless the model was called uncompiled."""
@@ -187,7 +187,10 @@ class MeasuredSteps(WatchState):
         try:
             (self._shared or self._buffer).observe(recorder)
         except Exception as error:
-            warn(f"the measurements of step {recorder.step} are lost: {type(error).__name__}: {error}", "look-failed")
+            warn(
+                f"the measurements of step {recorder.step} are lost: {type(error).__name__}: {error}",
+                "measurement-failed",
+            )
         self._observer.notes.update(recorder.skipped)
         if left_out := self._batches.left_out:
             why = "the optimizer was not called: a GradScaler does this where gradients are not finite"

@@ -105,7 +105,7 @@ class PassState:
         warn(
             f"measuring {where or 'the model'!r} failed ({type(error).__name__}: {error}); the rest of this forward "
             "pass is not measured",
-            "look-failed",
+            "measurement-failed",
         )
 
     # ---------------------------------------------------------------- sites
