@@ -60,7 +60,7 @@ def test_a_site_where_the_law_is_off_is_skipped():
     x = torch.zeros(400, 4)
     x[::20] = 19.0  # far from a Gaussian: 95 % are a little below the mean
     found = gates.measure(net, x).forecast()
-    assert not found.sites and "the Gaussian law gives 0.500 today, 0.050 is measured" in found.skipped["1"]
+    assert not found.sites and "the predicted density is 0.500, but 0.050 is measured" in found.skipped["1"]
     assert "no site meets the conditions" in str(found)
 
 

@@ -157,7 +157,9 @@ def find_regions(flow: Dataflow, norms: Sequence[Norm]) -> tuple[tuple[Region, .
     ]
     for region in marked:
         if region.kind == "unclear":
-            skipped[region.name] = f"{region.text} is elementwise, but could not be replayed to see what it does"
+            skipped[region.name] = (
+                f"{region.text} is elementwise, but its operations could not be repeated on other inputs"
+            )
     return numbered(sorted(marked, key=lambda r: r.operations[-1])), numbered(gates), skipped
 
 

@@ -17,7 +17,7 @@ from netvitals.capture.reduce_over_ranks import PooledArrays as Pooled
 from netvitals.capture.site import Site
 from netvitals.capture.tensor_shard import TensorShard
 
-ALONE = "cannot be told from numbers of single ranks: those of the first"
+ALONE = "cannot be computed from the numbers of single ranks; those of rank 0 are shown"
 
 
 class Measurement(NamedTuple):

@@ -217,7 +217,7 @@ def random_data_control(
         if all(len(v) == inits for v in both):
             pairs[kind][name] = DriftPair(*(mean(v) for v in both))
         else:
-            skipped[name] = "it was not measured in every training"
+            skipped[name] = "not measured in every training"
     names = picked(list(pairs["input"]), only, "activation")
     return RandomDataControl(
         weights=pairs["weight"],

@@ -229,7 +229,7 @@ def signs(
         raise ValueError("no activation of the model received a gradient, so there are no signs to analyse")
     push = next((values[n, "euler"] for n, k in order.items() if k == "output" and (n, "euler") in values), None)
     if push is None:
-        skipped["output"] = "no gradient reached it: is the loss a function of the model's output?"
+        skipped["output"] = "no gradient reached the output: the loss must be a function of it"
     names = picked(list(found["activation"]), only, "activation")
     return SignAnalysis(
         activations={name: found["activation"][name] for name in names},

@@ -82,7 +82,11 @@ class DivergenceLookahead:
             return ""
         climb, error = danger.climb
         if _climbs(climb, error) or danger.called is not None:
-            return f"the loss is {math.exp(climb):.2f} times its lowest" if climb > 0 else "the rate is about to leap"
+            return (
+                f"the loss is {math.exp(climb):.2f} times its lowest"
+                if climb > 0
+                else "the learning rate is about to jump"
+            )
         known = danger.highest_rate
         ratio = float(np.max(rates[:STEPS], initial=0.0)) / known if known > 0 else 0.0
         if ratio > RISES:
@@ -101,7 +105,7 @@ class DivergenceLookahead:
         if found.lost is not None:
             if self.called is not None and self._span[0] <= found.lost <= self._span[1]:
                 return None  # the call stands, and so does its date
-            conditions = {"looked ahead": f"lost at step {found.lost}", "because": why, **_told(found)}
+            conditions = {"looked ahead": f"diverged at step {found.lost}", "because": why, **_told(found)}
             said = lost_near(step, max(1.0, found.lost - step), LOOKAHEAD_SPREAD, "look-ahead", conditions)
             self.called, self._span = self.called if self.called is not None else step, said.interval80
             return said
@@ -109,7 +113,7 @@ class DivergenceLookahead:
             return None
         self.called = None
         self.withdrawn.append(step)
-        reason = f"looked ahead at step {step} and not lost within {max(map(len, found.losses))} steps"
+        reason = f"a look-ahead at step {step} did not diverge within {max(map(len, found.losses))} steps"
         return refusal(QUANTITY, step, "look-ahead", reason)
 
 

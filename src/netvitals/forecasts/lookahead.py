@@ -64,12 +64,12 @@ class LookaheadRun(Result):
 
     def __str__(self) -> str:
         if self.refused:
-            return f"not looked ahead at step {self.step}: {self.refused}"
+            return f"no look-ahead at step {self.step}: {self.refused}"
         longest = max(map(len, self.losses))
         orders = f" in each of {len(self.losses)} orders" if len(self.losses) > 1 else ""
         if self.lost is not None:
-            return f"looked ahead from step {self.step}: lost at step {self.lost}{orders}"
-        return f"looked ahead from step {self.step}: not lost within {longest} steps"
+            return f"look-ahead from step {self.step}: diverged at step {self.lost}{orders}"
+        return f"look-ahead from step {self.step}: no divergence within {longest} steps"
 
 
 def look_ahead(
@@ -112,7 +112,7 @@ def look_ahead(
     >>> batches = [(x[i::4], x[i::4, :1]) for i in range(4)]
     >>> sgd = torch.optim.SGD(net.parameters(), lr=0.1)
     >>> print(look_ahead(net, "mse", batches, optimizer=sgd, step=500))
-    looked ahead from step 500: not lost within 100 steps
+    look-ahead from step 500: no divergence within 100 steps
     >>> found = look_ahead(net, "mse", batches, optimizer=sgd, step=500, rates=[0.1 * 1.1**t for t in range(100)])
     >>> found.lost is not None and 520 < found.lost < 560
     True

@@ -221,7 +221,7 @@ def will_collapse(
     trained = {n for g in groups for n in g.scales}
     skipped |= {n: "not in this optimizer" for n in scales if n not in trained}
     if model is not None and not trained:
-        skipped["model"] = "no norm of it has a scale that this optimizer trains: the prediction does not apply"
+        skipped["model"] = "this optimizer trains no scale of a norm, so the prediction does not apply"
     return Collapse(optimizer=name, steps=steps, groups=tuple(groups), skipped=skipped)
 
 

@@ -101,7 +101,9 @@ def measure(
         if s.kind == "activation" and s.name not in collector.found:
             skipped.setdefault(s.name, "no gradient reached it")
         elif s.kind == "product":
-            skipped.setdefault(s.name, "a product of two branches has a gate for each; the vital sign gates reads both")
+            skipped.setdefault(
+                s.name, "a product of two branches has one gate per branch; the vital sign gates measures both"
+            )
     if not collector.found:
         why = "; ".join(f"{name}: {reason}" for name, reason in list(skipped.items())[:3])
         raise ValueError("the model has no activation whose gates could be measured" + (f" ({why})" if why else ""))

@@ -184,15 +184,17 @@ class GateReport(Result):
         for name, s in self.sites.items():
             measured = s.density(theta)
             if s.site.follows not in ("bn_direct", "norm_direct"):
-                skipped[name] = f"no norm directly before it whose scale decays (it follows: {s.site.follows})"
+                skipped[name] = (
+                    f"its input does not come directly from a norm whose scale decays (it follows: {s.site.follows})"
+                )
             elif (crossings := self._crossings_of(s, theta)) is None:
-                skipped[name] = "its activation has no single set of open inputs"
+                skipped[name] = "its channels use different functions"
             else:
                 found = outlook(s.mu, s.sigma, crossings, theta, measured=measured, shrink=shrink, factors=factors)
                 if abs(found.forecast.now - measured) <= LAW_ERROR:
                     sites[name] = found
                 else:
-                    skipped[name] = f"the Gaussian law gives {found.forecast.now:.3f} today, {measured:.3f} is measured"
+                    skipped[name] = f"the predicted density is {found.forecast.now:.3f}, but {measured:.3f} is measured"
         return GateOutlook(theta=theta, shrink=shrink, decay=total, sites=sites, factors=factors, skipped=skipped)
 
     def plot(self) -> Plot:

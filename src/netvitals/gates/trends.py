@@ -209,7 +209,7 @@ def channels(source: Any, theta: float = 0.1) -> ChannelStory:
         for name, s in source.sites.items():
             crossings = source._crossings_of(s, theta)
             if crossings is None:
-                skipped[name] = "its activation has no single set of open inputs"
+                skipped[name] = "its channels use different functions"
             else:
                 density = _chosen(s.channel_densities, theta)
                 sites[name] = _told(s.mu[None], s.sigma[None], density[None], crossings, theta)
@@ -240,14 +240,14 @@ def _of_run(run: Any, theta: float) -> ChannelStory:
     for name, found in kept.items():
         steps = sorted(set.intersection(*(set(found.get(m, {})) for m in ("mu", "sigma", metric))))
         if not steps or len({found[m][t].shape for m in ("mu", "sigma", metric) for t in steps}) > 1:
-            skipped[name] = "mean, deviation and density were not kept at the same steps"
+            skipped[name] = "mean, deviation and density were not recorded at the same steps"
         elif name not in known:
             skipped[name] = "its activation is not in the registry"
         else:
             try:
                 crossings = _crossings(known[name], theta)
             except (ValueError, TypeError, RuntimeError):
-                skipped[name] = "its activation has no single set of open inputs"
+                skipped[name] = "its channels use different functions"
                 continue
             mu, sigma, density = (np.stack([found[m][t] for t in steps]) for m in ("mu", "sigma", metric))
             sites[name] = _told(mu, sigma, density, crossings, theta)

@@ -162,5 +162,5 @@ def relufy(model: nn.Module, *, only: Filter = None) -> Surgery:
     for name, module in model.named_modules():
         spec = spec_of_any(module)
         if spec and spec.split(":")[0] not in ("relu", *RELUFIABLE) and passes(only, name, module):
-            result.skipped[name] = f"{spec} is not ReLU-like and stays"
+            result.skipped[name] = f"{spec} is not ReLU-like and is kept"
     return result

@@ -121,7 +121,7 @@ def proved(
         if not why:
             residual = net.change_along(gauge, seed)
             if not residual <= _TOLERANCE:
-                why = f"the loss changes by {residual:.1e} along the supposed orbit"
+                why = f"the loss changes by {residual:.1e} along this symmetry"
         if why:
             skipped[gauge.name] = why
             continue

@@ -129,7 +129,7 @@ class FutureRates:
             if not np.allclose(known[0], now, rtol=1e-6, atol=0.0):
                 self._misses += 1
                 if self._misses >= MISSES:
-                    self._give_up("its copy did not foresee the learning rates; they are taken as constant")
+                    self._give_up("a copy of the scheduler gave other learning rates; constant rates are assumed")
                 else:
                     self._follow(optimizer)
                 known = self._rows(at) if self._ahead is not None else [now]
@@ -205,7 +205,7 @@ class FutureRates:
         if self.scheduler is not None:
             self._follow(optimizer)
         if self.scheduler is None:
-            self._give_up("learning rates change, and no scheduler is known; they are taken as constant")
+            self._give_up("learning rates change, but no scheduler is known; constant rates are assumed")
 
     def _give_up(self, why: str) -> None:
         self.skipped["scheduler"] = why

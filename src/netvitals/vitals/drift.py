@@ -118,7 +118,7 @@ class Drift(Vital):
         if self._read_at is not None and 0 < recorder.step - self._read_at < self.weights_min_steps:
             return
         self._read_at = recorder.step
-        why = "it is complex: its entries have no sign and no order"
+        why = "a complex tensor: its entries have no sign and no order"
         recorder.skipped.update({f"{n} (drift)": why for n, p in view.params.items() if p.is_complex()})
         if view.pieces:
             write_drift(recorder, view)

@@ -83,7 +83,7 @@ class Rank(Vital):
         shapes: dict[tuple[object, ...], list[str]] = {}
         for name, p in view.params.items():
             if p.is_complex() and p.ndim >= 2:
-                recorder.skipped[f"{name} (rank)"] = "it is complex: ranks of real matrices are measured"
+                recorder.skipped[f"{name} (rank)"] = "a complex matrix: only ranks of real matrices are measured"
             if p.ndim >= 2 and p.is_floating_point() and 1 < min(p.shape[0], p[0].numel()) <= WIDEST:
                 shapes.setdefault((p.shape[0], p[0].numel(), p.device), []).append(name)
         for names in shapes.values():

@@ -275,9 +275,11 @@ class Watch(MeasuredSteps):
                 self._writer.close("failed")
             raise
         if checks and self._given:
-            self._observer.notes["checks of the loop"] = "they read the model's own parameters, and others are trained"
+            self._observer.notes["checks of the loop"] = (
+                "the checks read the model's own parameters, but other tensors are trained"
+            )
         elif checks and cut:
-            self._observer.notes["checks of the loop"] = "layers are cut over ranks"
+            self._observer.notes["checks of the loop"] = "layers are sharded over ranks"
         elif checks and (self._ranks is None or not self._ranks.rank):  # the first rank writes for all
             plain = self._ranks is None and self._twin is None and self._model is self._bare
             roots = list(self._bare.children()) if isinstance(self._bare, Together) else [self._bare]

@@ -181,7 +181,7 @@ class MeasuredSteps(WatchState):
         looks = self._probe is None and not self._replays and (self._shared is None or self._shared.looks)
         expected = looks and not self._late and "model" not in self._observer.skipped
         if stripped and not seen:
-            self._observer.notes[f"step {recorder.step}"] = "the model was scripted just before: not measured"
+            self._observer.notes[f"step {recorder.step}"] = "not measured, because the model was scripted just before"
         elif expected and not seen:
             self._not_called(recorder.step)
         try:
@@ -193,8 +193,8 @@ class MeasuredSteps(WatchState):
             )
         self._observer.notes.update(recorder.skipped)
         if left_out := self._batches.left_out:
-            why = "the optimizer was not called: a GradScaler does this where gradients are not finite"
-            self._observer.notes["optimizer steps"] = f"{left_out} left out; {why}"
+            why = "the optimizer was not called; a GradScaler skips steps whose gradients are not finite"
+            self._observer.notes["optimizer steps"] = f"{left_out} skipped; {why}"
         note_places(self)
         if self._forecasts is not None:
             self._forecasts.run_lookahead(recorder.step)

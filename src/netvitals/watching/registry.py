@@ -82,7 +82,7 @@ def _taken_over(model: nn.Module) -> str:
         _left.add(model)
     if model in _left:
         _left.discard(model)
-        return "an earlier watch of this model was never closed; it is now, and this one takes over"
+        return "an earlier watch of this model was not closed; it has been closed, and the new watch replaces it"
     return ""
 
 

@@ -221,7 +221,7 @@ def test_without_an_approach_nothing_is_fitted_and_a_wrong_exponent_is_beyond_re
     net, (x, y) = chain(), task()
     still = spectra_history(net, "mse", (x, y), checkpoints=path(net, [0.3, 0.29, 0.28]))
     assert all(s.rank is None and "no approach" in s.note and math.isnan(s.difference) for s in still.select())
-    with pytest.raises(ValueError, match="no times were given"):
+    with pytest.raises(ValueError, match="times= was not given"):
         still.select("given")
     squared = spectra_history(net, "mse", (x, y), checkpoints=path(net, TS), times={i: t**2 for i, t in enumerate(TS)})
     words = {s.layer: s.note for s in squared.select("given")}

@@ -114,7 +114,7 @@ class PassState:
         self, site: Site, x: Tensor, value: Tensor, f: Callable[[Tensor], Any], gradient: Await | None
     ) -> None:
         if value.shape != x.shape:
-            self.cannot_see(site.name, "its output has another shape than its input")
+            self.cannot_see(site.name, "its output has a different shape from its input")
             self.sites.pop(site.name, None)
             self.present.pop(site.name, None)
             return
@@ -209,7 +209,7 @@ class PassState:
             waiting = False  # a second backward pass through the same graph is not measured
             shown = _intact(view, versions)
             if shown is None:
-                why = "its tensor was overwritten in place before the gradient arrived"
+                why = "its tensor was overwritten in place before the gradient was computed"
                 self.cannot_see(view.site.name.removeprefix(self.prefix) + " (gradient)", why)
                 return
             own = self._own(view.site, g)

@@ -123,7 +123,7 @@ class Schedule:
                 continue
             recorder.same = method == "parameters"
             if isinstance(view, ParameterView) and view.pieces and not callback.takes_pieces:
-                recorder.skipped[f"{callback.name}: parameters"] = "no rank holds them whole"
+                recorder.skipped[f"{callback.name}: parameters"] = "no rank has the full parameters"
                 continue
             try:
                 callback.call(recorder, view, *more)
@@ -131,7 +131,9 @@ class Schedule:
                 first = all(name != callback.name for name, _ in self.off)
                 self.off.add((callback.name, site))
                 what = f"{type(error).__name__}: {error}"
-                recorder.skipped[f"{callback.name}: {site}"] = f"it failed there, and is off from now on: {what}"[:400]
+                recorder.skipped[f"{callback.name}: {site}"] = (
+                    f"it failed at this site and is turned off there: {what}"[:400]
+                )
                 if first:  # the other places are in ``skipped``: there may be a thousand
                     warn(
                         f"the vital sign {callback.name!r} failed at {site!r} and is turned off at this site: {what}",

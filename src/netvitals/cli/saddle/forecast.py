@@ -51,7 +51,7 @@ def stored(run: Run) -> EscapeForecast:
     at, drop, level = int(steps[-1]), last["drop"], last["coverage"]
     drop, level = 0.5 if math.isnan(drop) else drop, 0.8 if math.isnan(level) else level
     if not math.isfinite(last["escape"]):
-        why = "the measurements of the plateau did not allow one; the run notes why under what was skipped"
+        why = "the measurements do not allow a forecast; the reason is in `skipped` of the run"
         return saddle.no_forecast(at, why, drop=drop, level=level)
     return saddle.EscapeForecast(
         at=at,

@@ -73,7 +73,7 @@ def survey(problem: Problem, memory: int, calls: bool = True) -> NodeSurvey:
             call = name if counts[name] == 1 else f"{name}#{counts[name]}"
             values = float_tensors(out)
             if not values:
-                seen.skipped[call] = f"returns {_what(out)}, nothing that can be differentiated"
+                seen.skipped[call] = f"returns {_what(out)}, which cannot be differentiated"
                 return
             shapes = [tuple(v.shape) for v in values]
             long = doubled.get((name, counts[name]))

@@ -228,7 +228,7 @@ def _called(problem: Problem, nodes: Choice) -> tuple[dict[str, nn.Module], dict
         if counts.get(name, 0) != 1:
             skipped[name] = "never called as a module" if not counts.get(name) else f"called {counts[name]} times"
         elif isinstance(m, nn.Conv2d) and (m.groups > 1 or m.padding_mode != "zeros" or isinstance(m.padding, str)):
-            skipped[name] = "a convolution with groups or another padding has no such factors"
+            skipped[name] = "a convolution with groups or non-zero padding mode has no Kronecker factors"
         elif not all(p.requires_grad for p in m.parameters(recurse=False)):
             skipped[name] = "frozen"
     return {n: m for n, m in kinds.items() if n not in skipped}, skipped

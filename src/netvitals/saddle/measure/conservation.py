@@ -164,7 +164,7 @@ def conserved(
             laws.append(measured)
     for layer in anatomy.layers:
         if layer.weight not in tried:
-            skipped[layer.name] = links.skipped.get(layer.name, "no other layer reads its output or writes its input")
+            skipped[layer.name] = links.skipped.get(layer.name, "no other layer is connected to it")
     return ConservationLaws(laws=tuple(laws), skipped=skipped)
 
 

@@ -121,7 +121,7 @@ def layer_pairs(anatomy: Anatomy, *, frozen: bool = False) -> tuple[list[tuple[L
             continue  # other layers, the stream or the output see it as well: there is no pair to speak of
         second = by_name[connection.readers[0]]
         still = [layer.name for layer in (first, second) if layer.frozen and not frozen]
-        why = f"{still[0]} is frozen, so that its part of the balance cannot move" if still else ""
+        why = f"{still[0]} is frozen, so its part of the imbalance cannot change" if still else ""
         why = links.skipped.get(first.name, "") or why or _in_between(anatomy, first, second, bending)
         if why:
             refused[f"{first.name}→{second.name}"] = why

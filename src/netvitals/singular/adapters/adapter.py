@@ -154,7 +154,7 @@ def tangential_lora(
     for name in wanted:
         module = linear[name]
         if name not in old or (fresh is not None and name not in fresh):
-            skipped[name] = "it did not run on these inputs"
+            skipped[name] = "not called on these inputs"
             continue
         placement = _place(name, module, old[name], fresh[name] if fresh is not None else None, rank)
         if exact and not placement.exact:

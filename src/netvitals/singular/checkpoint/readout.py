@@ -505,7 +505,7 @@ def _aligned(found: list[Candidate]) -> str:
 def _equivariant(optimizer: object) -> str:
     """Optimisers that are given gauges respect them; all others know the place on the orbit."""
     if optimizer is None:
-        return "not checked: a checkpoint does not say which optimiser made it; give optimizer="
+        return "not checked: a checkpoint does not contain its optimizer; give optimizer="
     gauges, name = getattr(optimizer, "gauges", None), type(optimizer).__name__
     if gauges:
         return f"holds for the {len(gauges)} gauges of {name}"
@@ -527,7 +527,7 @@ def _noise(task: Task, family: str) -> str:
             out = out.flatten(0, -2)[keep]
             target = F.one_hot(target.flatten()[keep], out.shape[-1])
     if target.shape != out.shape or not out.numel():
-        return "not checked: the targets have not the shape of the outputs"
+        return "not checked: the targets have a different shape from the outputs"
     target = target.to(out)
     size = (target - target.mean(0)).square().mean()
     share = float((out - target).square().mean() / size) if size > 0 else math.inf
@@ -539,7 +539,7 @@ def _noise(task: Task, family: str) -> str:
 def _window(found: list[Candidate]) -> str:
     """Whether local slopes have settled, and the Fisher form is above its noise floor (Remark 11)."""
     if not found:
-        return "not checked: nothing to scan into"
+        return "not checked: no direction could be scanned"
     if sunk := [c for c in found if noise_margin(c) < MARGIN]:
         worst = min(sunk, key=noise_margin)
         return (

@@ -289,7 +289,7 @@ def spectra_history(
     if times is not None:
         axes["given"] = np.array([times[s] for s in steps], float)
     else:
-        skipped["axis given"] = "no times were given"
+        skipped["axis given"] = "times= was not given"
     return SpectraHistory(
         steps=tuple(steps),
         values={n: np.stack(v) for n, v in recorder.values.items()},
