@@ -176,7 +176,7 @@ def checkup(
         )
     if seen.loss is None:
         raise TypeError(
-            "no loss_fn was given, and the model's output contains no loss: give loss_fn, or a batch with labels "
+            "no loss_fn was given, and the model's output contains no loss. Give loss_fn, or a batch with labels "
             f"from which the model computes its loss {hint('no-loss')}"
         )
     if not torch.isfinite(torch.tensor(seen.loss)):

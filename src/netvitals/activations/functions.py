@@ -71,9 +71,11 @@ class Squared(nn.Module):
         self.clip = clip
 
     def forward(self, x: Tensor) -> Tensor:
+        """Square the inner activation of ``x``, and clip the result."""
         return squared(self.inner(x), self.clip)
 
     def extra_repr(self) -> str:
+        """Return the clip, for printing the module."""
         return "" if self.clip is None else f"clip={self.clip:g}"
 
 
@@ -92,9 +94,11 @@ class BSiLU(nn.Module):
         self.alpha = alpha
 
     def forward(self, x: Tensor) -> Tensor:
+        """Apply B-SiLU to every entry of ``x``."""
         return b_silu(x, self.alpha)
 
     def extra_repr(self) -> str:
+        """Return the shift, for printing the module."""
         return f"alpha={self.alpha:g}"
 
 

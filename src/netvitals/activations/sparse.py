@@ -314,6 +314,7 @@ class QuantileReLU(nn.Module):
         self.threshold = _Threshold(momentum, max_tracked) if running else None
 
     def forward(self, x: Tensor) -> Tensor:
+        """Apply ReLU to ``x`` with the quantile threshold of the batch."""
         running = self.threshold
         if running is None or self.q is None:
             return quantile_relu(x, self.q, self.mode, signed=self.signed)
@@ -323,4 +324,5 @@ class QuantileReLU(nn.Module):
         return quantile_relu(x, self.q, self.mode, signed=self.signed, threshold=running.value)
 
     def extra_repr(self) -> str:
+        """Return the settings, for printing the module."""
         return f"q={self.q}, mode={self.mode}" + ("" if self.signed else ", unsigned")

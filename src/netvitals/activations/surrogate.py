@@ -69,9 +69,11 @@ class SugarBSiLU(nn.Module):
         self.alpha = alpha
 
     def forward(self, x: Tensor) -> Tensor:
+        """Apply ReLU to ``x``, with the surrogate gradient in the backward pass."""
         return sugar_b_silu(x, self.alpha)
 
     def extra_repr(self) -> str:
+        """Return the shift, for printing the module."""
         return f"alpha={self.alpha:g}"
 
 
@@ -122,10 +124,12 @@ class NoisyReLU(nn.Module):
         self.p = nn.Parameter(torch.randn(()))
 
     def forward(self, x: Tensor) -> Tensor:
+        """Apply the noisy ReLU to ``x`` in training, and ReLU in evaluation."""
         if not self.training:
             return F.relu(x)
         draw = torch.randn_like(x)
         return noisy_relu(x, self.p, draw.abs() if self.noise == "half_normal" else draw, self.alpha, self.scale)
 
     def extra_repr(self) -> str:
+        """Return the settings, for printing the module."""
         return f"alpha={self.alpha:g}, scale={self.scale:g}, noise={self.noise}"

@@ -71,7 +71,7 @@ def chart(
     named = dict(named_tensors("input", batch))
     if not named:
         raise ValueError(
-            "the batch contains no tensor: give the model's input as a tensor, a tuple of arguments or a dict; for "
+            "the batch contains no tensor: give the model's input as a tensor, a tuple of arguments or a dict. For "
             "other types pass forward=, a function of (model, batch)"
         )
     model = _unwrapped(model)

@@ -75,7 +75,7 @@ class Task:
             found = output if self.call is not None and isinstance(output, Tensor) and output.numel() == 1 else found
             if found is None:
                 raise TypeError(
-                    f"no loss_fn was given, and the model's output, a {type(output).__name__}, contains no loss: give "
+                    f"no loss_fn was given, and the model's output, a {type(output).__name__}, contains no loss. Give "
                     f"loss_fn, or a batch with labels from which the model computes its loss {hint('no-loss')}"
                 )
         else:

@@ -107,8 +107,8 @@ def cliff(
 ) -> Cliff:
     """Fit the sparsity at which accuracy starts to fall steeply (the cliff), from your own runs.
 
-    A cliff exists if three conditions hold: the fitted curve falls more steeply beyond its breakpoint, two segments fit
-    clearly better than one line (F ≥ 6), and at least 5 % of the reference accuracy is lost between breakpoint and
+    A cliff exists if three conditions hold. The fitted curve falls more steeply beyond its breakpoint. Two segments fit
+    clearly better than one line (F ≥ 6). At least 5 % of the reference accuracy is lost between the breakpoint and the
     sparsest run.
 
     Args:

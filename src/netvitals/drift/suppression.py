@@ -137,7 +137,7 @@ def project_gradients(
     """Remove the mean of every row from the gradients of the hidden weights, with hooks in the backward pass.
 
     With SGD, this keeps the mean of every weight row exactly constant. Adam, sign descent and Muon change the gradient
-    and bring back part of the mean: pass them as ``optimizer``, and the means are restored after each step.
+    and bring back part of the mean. Pass them as ``optimizer``, and the means are restored after each step.
 
     Args:
         model: hooks are put on its weights.

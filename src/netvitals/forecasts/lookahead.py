@@ -239,7 +239,7 @@ def _table(rates: Any, optimizer: Optimizer, steps: int) -> np.ndarray:
     if table.ndim != 2 or table.shape[1] != groups or not len(table):
         raise ValueError(
             f"rates must have one number for each step, or a row of {groups} numbers for each step (one per parameter "
-            f"group), got an array of shape {np.shape(rates)}"
+            f"group). Got an array of shape {np.shape(rates)}"
         )
     return table[np.minimum(np.arange(steps), len(table) - 1)]
 

@@ -161,8 +161,8 @@ class GateReport(Result):
     def forecast(self, theta: float | None = None, *, decay: float | Collapse | None = None) -> GateOutlook:
         """Forecast whether gate density rises or falls as weight decay shrinks the variance of each site's input.
 
-        The forecast is a direction only: ``rise``, ``fall`` or ``neither``. A site is skipped, with the reason, if its
-        input does not come directly from a norm, or if the predicted density is wrong by more than 0.05 today.
+        The forecast is a direction only: ``rise``, ``fall`` or ``neither``. A site is skipped if
+        its input does not come directly from a norm, or if the predicted density is wrong by more than 0.05.
 
         Args:
             theta: one of the thresholds that were measured; the largest by default, where smooth activations move most.

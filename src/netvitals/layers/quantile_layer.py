@@ -79,10 +79,10 @@ class QuantileLayerNorm(_Tracking):
     r"""Layer norm that subtracts the q-quantile m of the features: $y = \gamma(x-m)/\sqrt{v+\varepsilon}+\beta$.
 
     With ``search="token"``, every token has its own quantile. This works for any length, is causal, and is the same in
-    training and evaluation. With ``"position"``, the rule of the paper's code, token quantiles are averaged over the
-    batch into one running centre per position, so the length is fixed. With ``"global"``, they are averaged over batch
-    and positions into one running centre. The ``variance`` is always computed per token, about the quantile or about
-    the ``"mean"``.
+    training and evaluation. With ``"position"``, as in the paper's code, token quantiles are averaged over the batch
+    into one running centre per position. The length is then fixed. With ``"global"``, they are averaged over batch and
+    positions into one running centre. The ``variance`` is always computed per token, about the quantile or about the
+    ``"mean"``.
 
     Args:
         normalized_shape: of the last dimensions, as in ``nn.LayerNorm``.
@@ -137,6 +137,7 @@ class QuantileLayerNorm(_Tracking):
             self.register_buffer("running_mean", torch.zeros((), device=device))
 
     def forward(self, input: Tensor) -> Tensor:
+        """Normalise ``input`` about its quantile."""
         if self.q is None:
             return super().forward(input)
         x = input.float() if input.dtype in (torch.float16, torch.bfloat16) else input
@@ -163,6 +164,7 @@ class QuantileLayerNorm(_Tracking):
         return centre
 
     def extra_repr(self) -> str:
+        """Return the settings, for printing the module."""
         text = f"{tuple(self.normalized_shape)}, q={self.q}, search={self.search}, variance={self.variance}"
         return f"{text}, eps={self.eps:g}" + (f", max_tracked={self.max_tracked}" if self.max_tracked else "")
 
@@ -215,6 +217,7 @@ class LayerNormPreStop(_Tracking):
         self.register_buffer("running_var", torch.ones((), device=device))
 
     def forward(self, input: Tensor) -> Tensor:
+        """Normalise ``input`` with token statistics, or with frozen ones after ``max_tracked`` batches."""
         if self.frozen:
             return self._scaled((input - self.running_mean) * torch.rsqrt(self.running_var + self.eps), input)
         if self.training:
@@ -226,6 +229,7 @@ class LayerNormPreStop(_Tracking):
         return super().forward(input)
 
     def extra_repr(self) -> str:
+        """Return the settings, for printing the module."""
         return f"{super().extra_repr()}, max_tracked={self.max_tracked}"
 
 

@@ -80,10 +80,10 @@ class Shift:
 class Rescale:
     r"""A rescaling symmetry $W_i \to e^{s_i} W_i$ with $\sum_i s_i = 0$ over n blocks: n − 1 modes per channel.
 
-    Examples of blocks: a unit's weight row and the columns that read it, two layers around a ReLU, a chain of such
-    layers, or a norm's gain and the columns that read it. With an activation of degree q (ReLU² has q = 2), two blocks
-    scale as $e^{s}$ and $e^{-qs}$. A *follower* is a bias inside a chain of whole layers; it is multiplied by the
-    factors of all layers up to its own.
+    Blocks are, for example, a unit's weight row and the columns that read it, or a norm's gain and the columns that
+    read it. They can also be whole layers with ReLU between them. With an activation of degree q (ReLU² has q = 2), two
+    blocks scale as $e^{s}$ and $e^{-qs}$. A *follower* is a bias inside a chain of whole layers; it is multiplied by
+    the factors of all layers up to its own.
 
     Returned by :func:`relu_rescale`, :func:`channel_rescale`.
 
@@ -164,7 +164,7 @@ class Rescale:
         norms = self.norms()
         if not torch.isfinite(norms).all() or bool((norms <= _TINY).all(1).any()):
             raise ValueError(
-                f"{self.name}: a block of parameters is zero or not finite, so it cannot be rescaled: leave it out of "
+                f"{self.name}: a block of parameters is zero or not finite, so it cannot be rescaled. Leave it out of "
                 "the gauges, or initialise it to other values"
             )
         if self.followers and self.channels != 1:

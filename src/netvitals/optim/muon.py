@@ -116,6 +116,7 @@ class Muon(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Make one optimizer step; ``closure`` may compute the loss again."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -173,6 +174,7 @@ class MuonAdamW(Optimizer):
         self._muon.state = self._adamw.state = self.state
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Make one step of Muon and of AdamW; ``closure`` may compute the loss again."""
         self._link()
         loss = None
         if closure is not None:

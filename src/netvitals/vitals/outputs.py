@@ -37,8 +37,7 @@ class Outputs(Vital):
     name = "outputs"
     title = "Outputs"
     meaning = (
-        "What the gradient at the output says about the loss: whether it is a cross-entropy of logits, its sign and "
-        "reduction, and the loss of guessing."
+        "What the gradient at the output shows about the loss: its type, sign and reduction, and the loss of guessing."
     )
     metrics: ClassVar = {
         "scale": Metric("gradient divided by that of a mean cross-entropy: 1 is normal, negative is a wrong sign"),

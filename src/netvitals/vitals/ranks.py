@@ -36,7 +36,7 @@ class RanksVital(Vital):
     name = "ranks"
     title = "Ranks and micro-batches"
     meaning = (
-        "Whether one rank or micro-batch differs from the others in gradient, output or loss, and which one has a "
+        "Whether one rank or micro-batch differs from the others in gradient, output or loss. Names the one with a "
         "gradient that is too large or not finite."
     )
     metrics: ClassVar = {

@@ -191,18 +191,18 @@ def advice_for(error: Exception, node: str = "") -> ValueError | None:
     where = f" at or below {node!r}" if node else ""
     if "modified by an inplace operation" in text:
         return ValueError(
-            f"a tensor needed for the gradient was overwritten in place{where}: in the model's forward, replace the "
+            f"a tensor needed for the gradient was overwritten in place{where}. In the model's forward, replace the "
             "in-place operation (x.add_(…), x[...] = …) by one that returns a new tensor"
         )
     if "is not implemented" in text or "not differentiable" in text or "is marked as not" in text:
         op = text.split("derivative for ")[-1].split(" is not")[0].strip() if "derivative for " in text else text[:80]
         return ValueError(
-            f"{op} has no second derivative{where}: replace it by an equivalent operation that has one, for example "
+            f"{op} has no second derivative{where}. Replace it by an equivalent operation that has one, for example "
             "Hardsigmoid by clamp, or fused attention by its math backend"
         )
     if "use_reentrant=True" in text:
         return ValueError(
-            "checkpointing with use_reentrant=True does not support second derivatives: pass use_reentrant=False, or "
+            "checkpointing with use_reentrant=True does not support second derivatives. Pass use_reentrant=False, or "
             "turn checkpointing off for this measurement (mode='eval' does so if it is used in training only)"
         )
     if "checkpoint" in text.lower():

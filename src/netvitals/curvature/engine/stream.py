@@ -67,7 +67,7 @@ class BatchStream:
         if isinstance(batches, Iterator) and not once:
             raise ValueError(
                 "a generator of batches can be read only once, but this measurement reads the data once for each "
-                "product: give a list of batches or a DataLoader"
+                "product. Give a list of batches or a DataLoader"
             )
         self.model, self.loss_fn, self.batches = model, loss_fn, batches
         self.nodes, self.space, self.dtype, self.mode, self.memory = nodes, space, dtype, mode, memory

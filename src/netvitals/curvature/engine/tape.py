@@ -178,7 +178,7 @@ class Tape:
         if any(g is not None for g in read):
             raise ValueError(
                 "dtype= measures a copy of the model, but loss_fn reads parameters of the original model (a penalty "
-                "that uses the model?): call model.to(dtype) yourself and leave dtype out"
+                "that uses the model?). Call model.to(dtype) yourself and leave dtype out"
             )
 
     def whole_loss(self) -> Tensor:

@@ -43,7 +43,7 @@ def solved(
             low = float((bend / (p * p).sum(1))[live].min())
             raise ValueError(
                 f"the matrix plus this damping has a direction of curvature {low:.3g}, so it is not positive "
-                f"definite: raise damping above {damping - low:.3g}, or use part='GN' or a Fisher matrix"
+                f"definite. Raise damping above {damping - low:.3g}, or use part='GN' or a Fisher matrix"
             )
         step = torch.where(live, rr / bend.clamp_min(torch.finfo(b.dtype).tiny), torch.zeros_like(rr))
         x, r = x + step[:, None] * p, r - step[:, None] * hp

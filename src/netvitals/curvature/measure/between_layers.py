@@ -254,7 +254,7 @@ def _require_separate_examples(tape: Tape, reduction: str) -> None:
         norm = " (batch normalisation is in train mode)" if tape.problem.couples_examples else ""
         raise ValueError(
             f"reduction={reduction!r} needs independent examples, but in this model one example's activations "
-            f"influence another example's output{norm}: call model.eval() or pass mode='eval' if a norm causes it, or "
+            f"influence another example's output{norm}. Call model.eval() or pass mode='eval' if a norm causes it, or "
             "use reduction='joint'"
         )
     whole, parts = tape.mean_check()

@@ -58,7 +58,7 @@ def exact_blocks(products: Products, *, per_sample: bool, budget: int, progress:
     if needed > budget:
         raise MemoryError(
             f"the blocks of {len(sizes)} nodes with {total} coordinates need {needed / 2**20:.4g} "
-            f"MiB{f' for {b} examples' if per_sample else ''}, but the budget is {budget / 2**20:.4g} MiB: use fewer "
+            f"MiB{f' for {b} examples' if per_sample else ''}, but the budget is {budget / 2**20:.4g} MiB. Use fewer "
             f"nodes or examples, method='stochastic', or raise memory= {hint('no-memory')}"
         )
     shape = (copies, total, total) if per_sample else (total, total)

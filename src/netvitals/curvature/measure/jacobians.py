@@ -160,7 +160,7 @@ def node_jacobians(
         if tape.interacts:
             raise ValueError(
                 "Jacobians by example need independent examples, but in this model one example's activations "
-                "influence another example's output: call model.eval() or pass mode='eval' if a norm causes it"
+                "influence another example's output. Call model.eval() or pass mode='eval' if a norm causes it"
             )
         yield NodeJacobians(tape)
 

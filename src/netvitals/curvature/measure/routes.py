@@ -231,7 +231,7 @@ def graph(
     problem = Problem(model, loss_fn, batch, None)
     if problem.own_loss:
         raise ValueError(
-            "the model computes its own loss, so netvitals cannot tell its output from its loss: give loss_fn (for "
+            "the model computes its own loss, so netvitals cannot tell its output from its loss. Give loss_fn (for "
             "example 'cross_entropy') and a batch with the target"
         )
     with laboratory(problem.model, mode):

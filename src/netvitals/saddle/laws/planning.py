@@ -138,7 +138,7 @@ def plan(
     if not plans:
         raise ValueError(
             f"no eps below {level:.3g} gives a plateau of {steps:g} steps at learning rate {lr:g} with r = "
-            f"{', '.join(map(str, choices))} small layers: use a smaller learning rate, or ask for a longer plateau"
+            f"{', '.join(map(str, choices))} small layers. Use a smaller learning rate, or ask for a longer plateau"
         )
     return plans
 

@@ -163,7 +163,7 @@ def compose_blocks(blocks: Sequence[tuple[str, float]]) -> list[float]:
     if bad:
         raise ValueError(
             f"the rates of {', '.join(sorted(set(bad)))} blocks cannot be added block by block, because such a block "
-            "does not scale its input by a power of t; use predict_rates on the whole chain"
+            "does not scale its input by a power of t. Use predict_rates on the whole chain"
         )
     out, total = [], 0.0
     for _, rate in reversed(blocks):

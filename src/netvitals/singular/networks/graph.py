@@ -491,7 +491,7 @@ class _Reader:
             if sizes.setdefault(axis, len(step.rows)) != len(step.rows):
                 raise ValueError(
                     f"there is no rate law for {step.name}: it combines {sizes[axis]} channels with {len(step.rows)} "
-                    "output channels (reshaped or broadcast?), so a dead channel does not stay a single channel"
+                    "output channels (reshaped or broadcast?). A dead channel does not stay a single channel"
                 )
         for step in graph.weights:
             axis = graph.axes[step.inputs[0]]
