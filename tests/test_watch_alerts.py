@@ -45,7 +45,7 @@ def test_a_listener_that_fails_does_not_end_training():
     def fails(finding):
         raise RuntimeError("no")
 
-    with pytest.warns(RuntimeWarning, match="a finding could not be told: RuntimeError: no"):
+    with pytest.warns(RuntimeWarning, match="reporting a finding to on_finding failed: RuntimeError: no"):
         train(on_finding=fails)
 
 

@@ -21,7 +21,11 @@ SCHEDULE = torch.optim.lr_scheduler.StepLR(torch.optim.SGD(net().parameters(), l
 @pytest.mark.parametrize(
     ("ask", "error", "sentence"),
     [
-        (lambda: nv.watch(net(), SCHEDULE), TypeError, "is a StepLR: pass the optimizer, and this as scheduler="),
+        (
+            lambda: nv.watch(net(), SCHEDULE),
+            TypeError,
+            "is a StepLR: pass the optimizer as optimizer= and the scheduler as scheduler=",
+        ),
         (lambda: nv.checkup(net(), nn.CrossEntropyLoss, BATCH), TypeError, r"give CrossEntropyLoss\(\)"),
         (lambda: nv.preflight(net(), nn.MSELoss, [BATCH]), TypeError, r"give MSELoss\(\)"),
         (lambda: nv.checkup(net(), "crossentropy", BATCH), ValueError, "did you mean cross_entropy"),

@@ -118,7 +118,7 @@ def test_coefficient_over_checkpoints(call, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("coefficient", "dead_factory:make", "none.pt"), "no checkpoint none.pt"),
+        (("coefficient", "dead_factory:make", "none.pt"), "no checkpoint file none.pt"),
         (("readout", "dead_factory:nothing"), "no function 'nothing'"),
         (("readout", "dead_factory"), "PKG.MODULE:FACTORY"),
         (("readout", "dead_factory:make", "--loss", "hinge"), "no loss 'hinge'"),

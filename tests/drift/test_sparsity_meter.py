@@ -193,7 +193,7 @@ def test_wrong_input_gets_a_sentence():
         measure("net", x)
     bad = x.clone()
     bad[0, 0, 0, 0] = float("nan")
-    with pytest.raises(ValueError, match="batch 1 of the loader holds 1 values of 6400 that are NaN"):
+    with pytest.raises(ValueError, match="batch 1 of the loader has 1 of 6400 values that are NaN"):
         measure(net, iter([x, bad]))
     with pytest.raises(ValueError, match="no activation that can be measured"):
         measure(nn.Linear(2, 2), [torch.zeros(3, 2)])

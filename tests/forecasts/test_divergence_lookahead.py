@@ -181,7 +181,7 @@ def test_a_run_at_a_steady_rate_is_not_called_and_hardly_lookahead():
 
 
 def test_what_is_missing_is_said_at_once_or_noted():
-    with pytest.raises(ValueError, match=r"and none was given: pass probe=\(x, y, loss_fn\)"):
+    with pytest.raises(ValueError, match=r"but none was given: pass probe=\(x, y, loss_fn\)"):
         trained(True)
     with pytest.raises(ValueError, match="leave out one of the two"):
         trained(True, probe=True, forecasts=False)

@@ -229,7 +229,7 @@ def test_a_run_that_is_removed_while_it_is_shown_is_gone_in_words(tmp_path):
     assert one.get("/api/head?run=a").status_code == 200
     shutil.rmtree(tmp_path / "a")
     answer = one.get("/api/head?run=a")
-    assert answer.status_code == 404 and answer.json()["error"] == "There is no run a here."
+    assert answer.status_code == 404 and answer.json()["error"] == "There is no run named a in this folder."
     assert run.numbers.status == "finished"  # what was read stays
 
 

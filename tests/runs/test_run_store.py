@@ -207,7 +207,7 @@ def test_what_is_not_a_run_gets_a_sentence(tmp_path):
 def test_a_file_of_another_layout_is_refused_with_advice(run):
     with sqlite3.connect(run.path) as connection:
         connection.execute("PRAGMA user_version=99")
-    with pytest.raises(ValueError, match="has layout 99 and this netvitals reads layout 2; upgrade"):
+    with pytest.raises(ValueError, match="has file format 99, but this version of netvitals reads format 2; upgrade"):
         open_run(run.path)
 
 
@@ -305,5 +305,5 @@ def test_an_export_holds_every_number(run, tmp_path, to):
 
 
 def test_an_unknown_export_format_is_refused(run):
-    with pytest.raises(ValueError, match="parquet, csv, json, not to 'xml'"):
+    with pytest.raises(ValueError, match="parquet, csv, json, got 'xml'"):
         export(run, "xml")

@@ -324,7 +324,11 @@ def test_the_command_lists_all_and_one(capsys):
     code, text, _ = run("vitals")
     assert code == 0 and all(f"{name}  {vital.title}" in text for name, vital in vitals.REGISTRY.items())
     _, text, _ = run("vitals", "spikes")
-    assert "99.9 % quantile of |a| (activation)" in text and "every 5th measured step" in text and "gates" not in text
+    assert (
+        "99.9 % quantile of the absolute activations |a| (activation)" in text
+        and "every 5th measured step" in text
+        and "gates" not in text
+    )
     _, text, _ = run("vitals", "--markdown")
     assert text.strip() == vitals.table()
     _, text, _ = run("vitals", "plateau", "--json")

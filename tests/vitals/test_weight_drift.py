@@ -133,5 +133,5 @@ def test_wrong_input_gets_a_sentence():
         weight_drift(torch.zeros(0), torch.zeros(0))
     with pytest.raises(ValueError, match="'mean' or 'sum'"):
         Drift(reduction="none")
-    with pytest.raises(ValueError, match="1 or more, got 0"):
+    with pytest.raises(ValueError, match="at least 1, got 0"):
         Drift(min_steps=0)
