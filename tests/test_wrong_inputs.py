@@ -22,9 +22,13 @@ SCHEDULE = torch.optim.lr_scheduler.StepLR(torch.optim.SGD(net().parameters(), l
 @pytest.mark.parametrize(
     ("ask", "error", "sentence"),
     [
-        (lambda: nv.watch(net(), SCHEDULE), TypeError, "is a StepLR: pass the optimizer, and this as scheduler="),
-        (lambda: nv.checkup(net(), nn.CrossEntropyLoss, BATCH), TypeError, r"give an instance: CrossEntropyLoss\(\)"),
-        (lambda: nv.preflight(net(), nn.MSELoss, [BATCH]), TypeError, r"give an instance: MSELoss\(\)"),
+        (
+            lambda: nv.watch(net(), SCHEDULE),
+            TypeError,
+            "is a StepLR: pass the optimizer as optimizer= and the scheduler as scheduler=",
+        ),
+        (lambda: nv.checkup(net(), nn.CrossEntropyLoss, BATCH), TypeError, r"give CrossEntropyLoss\(\)"),
+        (lambda: nv.preflight(net(), nn.MSELoss, [BATCH]), TypeError, r"give MSELoss\(\)"),
         (lambda: nv.checkup(net(), "crossentropy", BATCH), ValueError, "did you mean cross_entropy"),
         (lambda: nv.checkup(net().to("meta"), "ce", BATCH), ValueError, "0.weight is on the meta device"),
         (lambda: nv.watch(net().to("meta")), ValueError, "0.weight is on the meta device"),
