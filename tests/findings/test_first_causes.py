@@ -269,4 +269,10 @@ def test_no_finding_says_infinity_or_a_negative_multiple():
         *(Measurement(i * 5, "loss", "model", "loss", v) for i, v in enumerate(losses)),
     ]
     words = " ".join(f.what for f in diagnose(said).all)
-    assert "grew from" in words and "from 0 " not in words and "inf" not in words and "−" not in words and "-0" not in words
+    assert (
+        "grew from" in words
+        and "from 0 " not in words
+        and "inf" not in words
+        and "−" not in words
+        and "-0" not in words
+    )

@@ -71,13 +71,14 @@ def leaks(context: Context, site: str) -> bool:
 def dead_units(context: Context) -> Iterator[Finding]:
     """Units whose gates were shut on the whole batch, and units that are nearly so."""
     table, metric = context.table, theta_of(context.table)
-    dead, dying = [], []
+    dead, dying, born = [], [], []
     known = any((v, m) == ("gates", metric) for v, _, m in table.arrays)
     if not known:
         for s in table.units("sparsity", "dead_units"):
             share = float(s.finite[-AGAIN:].min())
             if share >= DEAD_WATCH and not leaks(context, s.site):
                 dead.append(_dated(hit(s, _gravity(s, share), share), s))
+                born.append(_born(s, share))
     for s in table.units("gates", metric):
         if table.op(s.site).rstrip("_").lower() in STEPS:
             continue
@@ -89,11 +90,12 @@ def dead_units(context: Context) -> Iterator[Finding]:
             share = min(share, float(course.finite[-AGAIN:].min()))
         step = int(s.steps[-1])
         if share >= DEAD_WATCH:
-            ground = s.evidence(metric=f"share of units with {metric} = 0", step=step, value=share)
+            ground = s.evidence(metric="share of dead units", step=step, value=share)
             grave = _gravity(course, share)
             dead.append(_dated(Hit(s.site, grave, (ground,), share), course if course is not None else s))
+            born.append(_born(course, share))
         if fading >= DYING_WATCH:
-            ground = s.evidence(metric=f"share of units with {metric} ≤ {DYING:g}", step=step, value=fading)
+            ground = s.evidence(metric="share of rarely active units", step=step, value=fading)
             dying.append(Hit(s.site, "note", (ground,), fading))
     yield from together(
         dead,
@@ -103,9 +105,11 @@ def dead_units(context: Context) -> Iterator[Finding]:
         ),
         why="A unit that is off for every example gets no gradient, so it cannot recover by itself.",
         advice=(
-            "The units were dead at the first step: normalise the inputs, and initialise the weights with "
+            f"No change is needed while fewer than {percent(DEAD_GROWING)} of the units are dead. "
+            if all(h.size < DEAD_GROWING for h in dead)
+            else "The units were dead at the first step: normalise the inputs, and initialise the weights with "
             "nn.init.kaiming_normal_. "
-            if dead and all(h.since is not None and h.since <= table.steps[0] for h in dead)
+            if all(born)
             else f"{set_rate(table, 0.3)} and restart with warm-up. "
         )
         + "Activations such as nn.LeakyReLU, nn.GELU or nn.SiLU keep a gradient below zero.",
@@ -129,6 +133,11 @@ def _gravity(course: Series | None, share: float) -> Severity:
     if share >= DEAD_CRITICAL:
         return "critical"
     return "warning" if share >= DEAD_GROWING and grew >= GREW else "note"
+
+
+def _born(course: Series | None, share: float) -> bool:
+    """Whether as many units were dead at the first measurement."""
+    return course is not None and len(course.finite) > 0 and float(course.finite[0]) >= 0.8 * share
 
 
 def _dated(found: Hit, course: Series) -> Hit:

@@ -205,7 +205,8 @@ def anisotropic(context: Context) -> Iterator[Finding]:
     yield from together(
         hits,
         what=lambda where, worst: (
-            f"The embeddings of all tokens are nearly equal: they share {worst.size:.1%} of their squared norm after "
+            f"The embeddings of all tokens are nearly equal: they share {percent(worst.size)} of their squared norm "
+            f"after "
             f"{called(worst.site)} (healthy: below 50 %)."
         ),
         why="Attention scores depend on the shared part of the embeddings instead of on the token.",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from netvitals.findings.rules import Context, Hit, in_worst, rule, together
 from netvitals.findings.series import Measurements, Series
-from netvitals.findings.step_size import EXEMPT
+from netvitals.findings.step_size import EXEMPT, weight_decay
 from netvitals.runs import Evidence, Finding, Severity
 
 if TYPE_CHECKING:
@@ -74,7 +74,8 @@ def forecast(context: Context) -> Iterator[Finding]:
             f"falls {_noted(where, worst)}."
         ),
         why=law,
-        advice=f"{EXEMPT} An activation that is open below zero (nn.GELU, nn.SiLU) also stops the fall.",
+        advice=(f"{EXEMPT} " if weight_decay(table) > 0 else "")
+        + "An activation that stays active below zero (nn.GELU, nn.SiLU) stops the fall.",
     )
     yield from together(
         up,

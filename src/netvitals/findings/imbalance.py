@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from netvitals.findings.rules import Context, Hit, called, hit, rule, together
+from netvitals.findings.rules import Context, Hit, called, hit, percent, rule, together
 from netvitals.runs import Finding, Severity
 
 # saddle-escape §1, §2.3: gradient flow conserves ‖W_{l+1}‖² − ‖W_l‖² − ‖b_l‖² across a homogeneous activation and moves
@@ -72,7 +72,7 @@ def _heavier(hit: Hit) -> str:
     share = hit.evidence[0].value
     grown, small = (second, first) if share > 0 else (first, second)
     return (
-        f"{called(grown)} now has {(1 + abs(share)) / 2:.0%} of the combined squared norm of {called(small)} and "
+        f"{called(grown)} now has {percent((1 + abs(share)) / 2)} of the combined squared norm of {called(small)} and "
         f"{called(grown)}."
     )
 

@@ -242,7 +242,7 @@ def unbalanced(context: Context) -> Iterator[Finding]:
     yield from together(
         hits,
         what=lambda where, worst: (
-            f"Neighbouring layers start out of balance at {where}: one layer has {(1 + worst.size) / 2:.1%} of the "
+            f"Neighbouring layers start out of balance at {where}: one layer has {50 * (1 + worst.size):.1f} % of the "
             "combined squared norm."
         ),
         why="A layer with small weights gets large gradients, and its neighbour gets small gradients. "

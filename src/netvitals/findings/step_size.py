@@ -77,6 +77,12 @@ def clipping(context: Context) -> Iterator[Finding]:
     )
 
 
+def weight_decay(table: Measurements) -> float:
+    """The largest weight decay of the optimizers of a ``table``."""
+    given = [o for o in table.meta.get("optimizer") or () if isinstance(o, dict)]
+    return max((float(o.get("weight_decay", 0) or 0) for o in given), default=0.0)
+
+
 @rule(
     "weights shrink",
     "Do the weights keep their size under weight decay?",
@@ -92,10 +98,7 @@ def clipping(context: Context) -> Iterator[Finding]:
 def shrink(context: Context) -> Iterator[Finding]:
     """Weights or gains that decay takes away faster than gradients can hold them."""
     table = context.table
-    decay = max(
-        (float(o.get("weight_decay", 0) or 0) for o in table.meta.get("optimizer") or () if isinstance(o, dict)),
-        default=0.0,
-    )
+    decay = weight_decay(table)
     if decay <= 0:
         return
     share = decay * (rate(table) if rate(table) == rate(table) else 0.0)

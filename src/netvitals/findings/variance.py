@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from netvitals.findings.rules import Context, hit, in_worst, rule, together
-from netvitals.findings.step_size import EXEMPT
+from netvitals.findings.step_size import EXEMPT, weight_decay
+from netvitals.findings.updates import set_rate
 from netvitals.runs import Finding, Remedy, Severity
 
 # gate-density E8: under SGD with weight decay the norm scale of healthy ResNets shrinks by 73 to 81 % over training.
@@ -27,8 +28,8 @@ CONSTANT = 1e-3  # a σ so small leaves a constant, whatever it was at the start
 )
 def collapse(context: Context) -> Iterator[Finding]:
     """Activations whose inputs hardly vary, and those whose σ fell far below its start."""
-    still, hits = [], []
-    for s in context.table.units("preactivations", "sigma"):
+    table, still, hits = context.table, [], []
+    for s in table.units("preactivations", "sigma"):
         ratio = s.end / s.start if s.start else float("nan")
         if s.end < CONSTANT and not (s.start < CONSTANT and s.end >= LOST * s.start):
             still.append(hit(s, "critical", -s.end, beyond=CONSTANT, above=False))
@@ -44,7 +45,9 @@ def collapse(context: Context) -> Iterator[Finding]:
             f"{worst.evidence[0].value:.2g} (healthy: about 1)."
         ),
         why="Units with the same input for every example carry no information about the example.",
-        advice="Put a norm layer before these activations, or use larger initial weights: "
+        advice=f"{set_rate(table, 0.3)} and restart with warm-up. A norm layer before these activations also helps."
+        if any((h.evidence[0].before or 0.0) > CONSTANT for h in still)
+        else "Put a norm layer before these activations, or use larger initial weights: "
         "nn.init.kaiming_normal_(weight).",
         remedy=Remedy("rescale_inputs", None, tuple(h.site for h in still)),
     )
@@ -55,7 +58,9 @@ def collapse(context: Context) -> Iterator[Finding]:
             f"fell from {worst.evidence[0].before:.3g} to {worst.evidence[0].value:.3g}."
         ),
         why="A unit whose input hardly varies is always on or always off. The layer becomes linear or dead.",
-        advice=EXEMPT,
+        advice=EXEMPT
+        if weight_decay(table) > 0
+        else f"Put a norm layer before these activations. A lower learning rate also helps. {set_rate(table, 0.3)}.",
         remedy=Remedy("rescale_inputs", None, tuple(h.site for h in hits)),
     )
 
