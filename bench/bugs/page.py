@@ -45,6 +45,24 @@ def figures(chosen: list[Any], rows: list[Outcome], title: str) -> list[str]:
     return lines
 
 
+def tools(chosen: list[Any], rows: list[Outcome], notes: str) -> list[str]:
+    """The table of README: the watch, and the tools that the notes have a row of."""
+    found = table(chosen, rows)
+    named, alarm, fixed, healthy = (
+        found[row] for row in ("cause named", "any alarm", "fixed scripts quiet", "healthy scripts quiet")
+    )
+    false = (f"{total - quiet} of {total}" for quiet, total in (fixed, healthy))
+    lines = [
+        "| tool | cause named | any alarm | false alarms on fixed scripts | on healthy scripts |",
+        "| --- | --- | --- | --- | --- |",
+        f"| `nv.watch` | {named[0]} of {named[1]} | {alarm[0]} of {alarm[1]} | {' | '.join(false)} |",
+    ]
+    for row in re.findall(r"^\| .* of .* \|$", notes.split("## Before training")[1], re.M):
+        name, _, named_by, _, alarmed, on_fixed, on_healthy, _ = row.strip("| ").split(" | ")
+        lines.append(f"| {name} | {named_by} | {alarmed} | {on_fixed} | {on_healthy} |")
+    return lines
+
+
 def parts(chosen: list[Any], several: dict[str, list[Outcome]]) -> list[str]:
     """The ablation: each part of a watch by itself."""
     found = {name: table(chosen, [row for row in rows if row.seed == 0]) for name, rows in several.items()}
@@ -115,6 +133,7 @@ def main() -> None:
     first = [row for row in both if row.seed == 0]
     bugs, healthy = (sum(c.kind == kind for c in every) for kind in ("bug", "healthy"))
     named, named3 = lists(chosen, first), lists(third_cases, third)
+    notes = NOTES.read_text(encoding="utf-8").strip()
     main_table = figures(chosen, both, "published half")
     third_table = figures(third_cases, third, "third collection")
     several = {"checks and vital signs": both, "checks alone": checks, "the papers' vital signs alone": vitals}
@@ -130,7 +149,7 @@ def main() -> None:
         "other half, the *published half*, with three seeds. A cause counts as named if a warning or critical finding stands for it "
         "(`causes.py`). A script is quiet if it has no such finding.",
         "<!-- bugs -->\n" + "\n".join(main_table) + "\n<!-- /bugs -->",
-        NOTES.read_text(encoding="utf-8").strip(),
+        notes,
         "## What each part contributes",
         "The table compares all checks and vital signs with each part alone, on seed 0.",
         "\n".join(parts(chosen, several)),
@@ -153,7 +172,7 @@ def main() -> None:
     PAGE.write_text("\n\n".join(text) + "\n", encoding="utf-8")
     readme = ROOT / "README.md"
     words = readme.read_text(encoding="utf-8")
-    block = "<!-- bugs -->\n" + "\n".join(main_table) + "\n<!-- /bugs -->"
+    block = "<!-- bugs -->\n" + "\n".join(tools(chosen, both, notes)) + "\n<!-- /bugs -->"
     readme.write_text(re.sub(r"<!-- bugs -->.*?<!-- /bugs -->", lambda _: block, words, flags=re.S), encoding="utf-8")
     print("\n".join([*main_table, *third_table]))
 
