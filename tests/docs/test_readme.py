@@ -58,7 +58,7 @@ def test_the_benchmarks_figures_are_those_of_its_page():
         _, named, _, *rest = row.split(" | ")
         assert shown == " | ".join([named, *rest[:3]])
     third = re.search(r"^\| third collection .*?^\| cause named \| (\d+ of \d+) ", page, re.S | re.M)
-    assert f"`nv.watch` named {third[1]}." in TEXT
+    assert f"`nv.watch` named the cause of {third[1]} bugs." in TEXT
 
 
 def test_the_forecasts_figures_are_those_of_their_page():
@@ -66,8 +66,9 @@ def test_the_forecasts_figures_are_those_of_their_page():
     losses, ahead = (
         re.search(rf"{name}.*\| (\d+ of \d+) \(.*; (\d+) of (\d+) \(", page) for name in ("default", "lookahead=")
     )
-    assert f"The default called {losses[1]} divergences, with {losses[2]} false alarms on {losses[3]} runs" in TEXT
-    assert f"`lookahead=` called {ahead[1].split()[0]}, with {ahead[2]}." in TEXT
+    limits = " ".join(section("Limits").split())
+    assert f"method forecast {losses[1]} divergences, with {losses[2]} false alarms on {losses[3]} runs" in limits
+    assert f"(`lookahead=`) forecast {ahead[1]} divergences, with {ahead[2]} false alarms" in limits
 
 
 def test_every_place_to_go_next_is_there():
