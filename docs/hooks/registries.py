@@ -104,7 +104,7 @@ def metrics() -> str:
             found.setdefault(name, []).append((f"[`{vital}`](vital-signs.md#{vital})", meaning, unit))
     parts = [
         "# Metrics from A to Z",
-        f"This page lists all {len(found)} metrics with their meaning and their vital sign.",
+        f"This page explains all {len(found)} metrics and names their vital signs.",
     ]
     for name in sorted(found, key=str.lower):
         parts += [f"## `{name}` {{ #{anchor(name)} }}", table(("vital sign", "meaning", "unit"), found[name])]
@@ -135,8 +135,8 @@ def commands() -> str:
     """
     parts = [
         "# Commands",
-        "This page lists every command of `netvitals`, as `netvitals COMMAND --help` prints it. On wrong input, a command "
-        "prints one sentence and ends with exit code 2. Set `NETVITALS_DEBUG=1` to see the traceback.",
+        "This page lists every command of `netvitals`, as `netvitals COMMAND --help` prints it. "
+        "On wrong input, a command prints one sentence and ends with exit code 2. Set `NETVITALS_DEBUG=1` to see the traceback.",
         table(
             ("command", "what it does"),
             [(f"[`{path}`](#{anchor(path)})", c.help or "") for path, c in every_command() if " " in path],
