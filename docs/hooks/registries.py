@@ -136,7 +136,8 @@ def commands() -> str:
     parts = [
         "# Commands",
         "This page lists every command of `netvitals`, as `netvitals COMMAND --help` prints it. "
-        "On wrong input, a command prints one sentence and ends with exit code 2. Set `NETVITALS_DEBUG=1` to see the traceback.",
+        "On wrong input, a command prints one sentence and ends with exit code 2. "
+        "Set `NETVITALS_DEBUG=1` to see the traceback.",
         table(
             ("command", "what it does"),
             [(f"[`{path}`](#{anchor(path)})", c.help or "") for path, c in every_command() if " " in path],
