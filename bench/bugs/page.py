@@ -141,22 +141,22 @@ def main() -> None:
     text = [
         "# Reported bugs",
         f"The benchmark has {bugs} scripts with a bug that people reported, each with its fix, and {healthy} unusual healthy scripts. "
-        "Every script has its own training loop, and uses `nv.watch` as the README shows. The sources are TrainCheck, DeepFD, "
-        "AUTOTRAINER, defects4dl, gDefects4DL, the taxonomy of Humbatova et al., the galleries of torchtest and others, GitHub issues "
-        "and forums. The facts come from the reports. Writers who had not read the rules of netvitals wrote the code for this "
-        "benchmark. `lab/src/netvitals_lab/bugs/cases/` has the scripts and lists the reports that were left out.",
+        "Every script has its own training loop, and uses `nv.watch` as the README shows. The reports come from GitHub issues, forums, "
+        "TrainCheck, DeepFD, AUTOTRAINER, defects4dl, gDefects4DL, the taxonomy of Humbatova et al., and the galleries of torchtest "
+        "and others. The authors of the scripts had not read the rules of netvitals. `lab/src/netvitals_lab/bugs/cases/` has the "
+        "scripts and lists the reports that were left out.",
         "A hash of the source splits the scripts into two halves. Checks and thresholds were developed on one half. The table shows the "
-        "other half, the *published half*, with three seeds. A cause counts as named if a warning or critical finding stands for it "
-        "(`causes.py`). A script is quiet if it has no such finding.",
+        "other half, the *published half*, with three seeds. The cause of a bug counts as *named* if a warning or a critical finding "
+        "stands for it (`causes.py`). A script is *quiet* if it has no warning and no critical finding.",
         "<!-- bugs -->\n" + "\n".join(main_table) + "\n<!-- /bugs -->",
         notes,
         "## What each part contributes",
-        "The table compares all checks and vital signs with each part alone, on seed 0.",
+        "The table compares the scores of all checks and vital signs together with those of each part alone, for seed 0.",
         "\n".join(parts(chosen, several)),
         "## Fields on which no rule was developed",
         f"The third collection has {sum(c.kind == 'bug' for c in third_cases)} bugs and {sum(c.kind == 'healthy' for c in third_cases)} "
-        "healthy scripts from fields of which the two halves have few scripts. They were written later, from public reports. The table "
-        "shows the first run, with seed 0.",
+        "healthy scripts from fields that are rare in the first two halves. These scripts were written later, from public reports. "
+        "The table shows the first run on the third collection, with seed 0.",
         "\n".join(third_table),
         "\n".join(by_field(third_cases, third)),
         "## The published half by field",
