@@ -99,12 +99,12 @@ def page() -> str:
     title = f"# What is detected in {len(EXAMPLES)} architectures\n"
     words = (
         "`anatomy.chart(model, batch)` detects the parts of a model from its operations, in evaluation mode. This\n"
-        "table shows what it detects in small configurations of common models. Models of Hugging Face\n"
-        "transformers come first, then hand-written ones (`bench/anatomy/`). Each row lists layers, embeddings\n"
-        "and the readout, activations, norms, attention blocks, gated MLPs, experts and additions to the residual\n"
-        "stream. A shared layer is counted once. The last columns are the batch dimension and the parts that are\n"
-        "not detected, with the reason. `python bench/anatomy/table.py` makes this page. A test compares the\n"
-        "counts with counts made by hand.\n"
+        "table shows what `anatomy.chart` detects in small configurations of common models. Models of Hugging\n"
+        "Face transformers come first, then hand-written ones (`bench/anatomy/`). Each row lists layers,\n"
+        "embeddings and the readout, activations, norms, attention blocks, gated MLPs, experts and additions to\n"
+        "the residual stream. A shared layer is counted once. The last columns are the batch dimension and the\n"
+        "parts that are not detected, with the reason. `python bench/anatomy/table.py` makes this page. A test\n"
+        "compares the counts with counts made by hand.\n"
     )
     lines = [f"| {' | '.join(HEAD)} |", "|---" * len(HEAD) + "|", *(row(name, charted(name)) for name in EXAMPLES)]
     example = (

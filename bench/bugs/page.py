@@ -155,8 +155,8 @@ def main() -> None:
         "\n".join(parts(chosen, several)),
         "## Fields on which no rule was developed",
         f"The third collection has {sum(c.kind == 'bug' for c in third_cases)} bugs and {sum(c.kind == 'healthy' for c in third_cases)} "
-        "healthy scripts from fields that are rare in the first two halves. These scripts were written later, from public reports. "
-        "The table shows the first run on the third collection, with seed 0.",
+        "healthy scripts from fields that are rare in the first two halves. The scripts of the third collection were written later, "
+        "from public reports. The table shows the first run on the third collection, with seed 0.",
         "\n".join(third_table),
         "\n".join(by_field(third_cases, third)),
         "## The published half by field",
