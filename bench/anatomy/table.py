@@ -104,7 +104,7 @@ def page() -> str:
         "embeddings and the readout, activations, norms, attention blocks, gated MLPs, experts and additions to\n"
         "the residual stream. A shared layer is counted once. The last columns are the batch dimension and the\n"
         "parts that are not detected, with the reason. `python bench/anatomy/table.py` makes this page. A test\n"
-        "compares the counts with counts made by hand.\n"
+        "compares the numbers in the table with numbers counted by hand.\n"
     )
     lines = [f"| {' | '.join(HEAD)} |", "|---" * len(HEAD) + "|", *(row(name, charted(name)) for name in EXAMPLES)]
     example = (

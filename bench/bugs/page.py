@@ -151,7 +151,7 @@ def main() -> None:
         "<!-- bugs -->\n" + "\n".join(main_table) + "\n<!-- /bugs -->",
         notes,
         "## What each part contributes",
-        "The table compares the scores of all checks and vital signs together with those of each part alone, for seed 0.",
+        "The table shows the scores of all checks and vital signs together, and of each part alone, for seed 0.",
         "\n".join(parts(chosen, several)),
         "## Fields on which no rule was developed",
         f"The third collection has {sum(c.kind == 'bug' for c in third_cases)} bugs and {sum(c.kind == 'healthy' for c in third_cases)} "

@@ -58,14 +58,16 @@ This table shows what holds for each stack. Each row is a small model on a CPU, 
 
 - *Training unchanged*: the parameters are bit-identical with and without the watch.
 - *As by hand*: the gradient norm and the update/weight ratio agree to 1e-6 with values computed by hand from
-  PyTorch hooks. With several ranks, the reference is one process on the whole batch.
+  PyTorch hooks. With several ranks, the values computed by hand come from one process with the whole batch.
 - *Hooks left*: the hooks that remain on modules and parameters after the watch has closed.
-- *Graphs compiled because of us*: the number of `torch.compile` graphs with the watch, minus the number without it.
-- *Skipped*: the places in `skipped`, where each has its reason.
+- *Graphs compiled because of us*: the number of `torch.compile` graphs with the watch, minus the number without
+  it.
+- *Skipped*: the places that are listed in `skipped`, which also gives the reasons.
 
-`python bench/stacks/table.py` makes this page from real runs. A test compares the page with today's results.
+`python bench/stacks/table.py` makes this page from real runs. A test checks that the results on this page are up
+to date.
 
-The versions are {versions}.
+The results are for {versions}.
 """
 
 
