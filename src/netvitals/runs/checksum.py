@@ -23,7 +23,7 @@ def seal(*fields: Any) -> int:
     >>> seal(1, "a", b"b") == seal(1, "a", b"b"), seal(1, "ab", b"") == seal(1, "a", b"b"), seal("a") == seal(b"a")
     (True, False, False)
     """
-    parts = []
+    parts: list[bytes] = []
     for value in fields:
         data = value if isinstance(value, bytes) else str(value).encode("utf-8", "backslashreplace")
         kind = _KINDS.get(type(value)) or next((mark for sort, mark in _KINDS.items() if isinstance(value, sort)), b"o")

@@ -251,7 +251,7 @@ class Run:
         if vital is None and site is None and metric is None:
             return every
         for kind, choice, at in (("vital", vital, 1), ("site", site, 2), ("metric", metric, 3)):
-            names = sorted({n[at] for n in every})
+            names = sorted({str(n[at]) for n in every})
             for one in [choice] if isinstance(choice, str) else choice or ():
                 if names and one not in names and "*" not in one and "?" not in one:
                     near = difflib.get_close_matches(one, names, 3) or names[:8]
