@@ -58,12 +58,16 @@ def test_thirteen_conditions_three_seeds():
 
 
 def test_the_ablation_has_48_runs_under_each_of_three_optimizers():
-    runs = [c for c in paper("gate-density-images") if c["S"] < 1 or c["optimizer"] == "sgd"]
+    every = [c for c in paper("gate-density-images") if c["S"] < 1 or c["optimizer"] == "sgd"]
+    runs = [c for c in every if c["act"] in FOUR and c["norm"] == "batch"]
     assert Counter(c["optimizer"] for c in runs) == {"sgd": 48, "adam": 48, "adamw": 48}
     assert {c["lr"] for c in runs if c["optimizer"] != "sgd"} == {1e-3}
     assert {(c["network"], c["data"]) for c in runs} == {
         (n, d) for n in ("resnet18", "vgg11") for d in ("cifar10", "cifar100")
     }
+    others = [c for c in every if c not in runs]  # Table 4's other five activations, and GroupNorm
+    assert Counter(c["norm"] for c in others) == {"batch": 15, "group": 12}
+    assert {(c["network"], c["data"], c["optimizer"]) for c in others} == {("resnet18", "cifar10", "sgd")}
 
 
 def test_figures_1_to_5_of_saddle_escape():

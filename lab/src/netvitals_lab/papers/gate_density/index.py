@@ -8,7 +8,7 @@ from netvitals_lab.papers.gate_density.ablations import PHOTOGRAPHS
 FOUNDATIONS, IMAGES, SWEEP = "gate-density-foundations", "gate-density-images", "gate-density-sweep"
 NORMS, ARCHITECTURES = "gate-density-norms", "gate-density-architectures"
 TRANSITION, REACHABLE, COMPOUNDING = "gate-density-transition", "gate-density-reachable", "gate-density-compounding"
-CONVERGENCE = "gate-density-convergence"
+CONVERGENCE, ARITHMETIC = "gate-density-convergence", "gate-density-arithmetic"
 PRUNING, PRIVACY, TUNING = "gate-density-pruning", "gate-density-privacy", "gate-density-fine-tuning"
 PLACES = PHOTOGRAPHS[1][1]
 
@@ -22,6 +22,7 @@ COSTS = {
     REACHABLE: StudyCost(0.1, CORE),
     COMPOUNDING: StudyCost(0.01, CORE),
     CONVERGENCE: StudyCost(0.01, CORE),
+    ARITHMETIC: StudyCost(0.0001, CORE),
     PRUNING: StudyCost(0.2, GPU),
     PRIVACY: StudyCost(0.3, CORE),
     TUNING: StudyCost(0.2, GPU),
@@ -40,7 +41,7 @@ ENTRIES = (
         why="at small scale the networks are 8 channels wide, and ViT-B/16 is left out",
     ),
     IndexEntry("Table 3", "z_low at θ = .10 and the direction of nine activations", "whole", SWEEP, ("E6",)),
-    IndexEntry("Table 4", "mean of the input, margin and predicted direction", "whole", SWEEP, ("C9", "C10")),
+    IndexEntry("Table 4", "mean of the input, margin and predicted direction", "whole", IMAGES, ("T4", "C9", "C10")),
     IndexEntry("Table 5", "fine-tuning accuracy against final density", "whole", TUNING, ("E20", "E20-unseen")),
     IndexEntry("Table 6", "five optimisers at stiffness 10 and 20", "whole", TRANSITION, ("E21", "E21-levels")),
     IndexEntry("Table 7", "loss and IoU by stiffness", "whole", REACHABLE, ("E22-levels",)),
@@ -93,7 +94,7 @@ ENTRIES = (
         ("X-decay-images",),
         why="at small scale with the integrated decay matched, not with the paper's decay under AdamW",
     ),
-    IndexEntry("Figure 12", "shared drift of means, and z_low beside it", "whole", SWEEP, ("C9", "C10")),
+    IndexEntry("Figure 12", "shared drift of means, and z_low beside it", "whole", IMAGES, ("T4", "C9", "C10")),
     IndexEntry("Figure 13", "smoothness index against trend", "whole", SWEEP, ("C14",)),
     IndexEntry("Figure 14", "attacks by stiffness", "whole", PRIVACY, ("C18",)),
     IndexEntry("Figure 15", "slices of the loss near the solution", "whole", TRANSITION, ("E29-landscape",)),
@@ -105,7 +106,9 @@ ENTRIES = (
     IndexEntry(
         "Figure 21", "active share by stiffness, Adam and projected gradient", "whole", TRANSITION, ("E21-levels",)
     ),
-    IndexEntry("Figure 22", "oracle rescaling", "whole", TRANSITION, ("C22", "E25-reversal", "E25-closing")),
+    IndexEntry(
+        "Figure 22", "oracle rescaling", "whole", TRANSITION, ("C22", "E25-levels", "E25-reversal", "E25-closing")
+    ),
     IndexEntry("Figure 23", "depth law: R², collapse rate, ratio", "whole", COMPOUNDING, ("C21", "E26-law")),
     IndexEntry("Figure 24", "six activations, three clusters", "whole", COMPOUNDING, ("E27",)),
     IndexEntry("Figure 25", "loss and IoU by kernel", "whole", REACHABLE, ("E28",)),
@@ -178,9 +181,33 @@ ENTRIES = (
         why="28 million parameters on two cores",
         only={"network": "convnext-tiny"},
     ),
-    IndexEntry("Experiment E12", "the ablation under three optimizers, 48 runs each", "whole", IMAGES, ("C4", "C13")),
+    IndexEntry(
+        "Experiment E12",
+        "the ablation under three optimizers, 48 runs each",
+        "whole",
+        IMAGES,
+        ("C4", "E12-adam", "E12-adamw"),
+    ),
     IndexEntry("Lemma A.1, Theorem A.2", "bounds on gradient and active share", "whole", COMPOUNDING, ("C19", "C20")),
     IndexEntry("Lemma A.4", "momentum, not rescaling, helps Adam; by stiffness", "whole", TRANSITION, ("C22",)),
+    IndexEntry("Section 5.1", "how far |γ| shrinks", "whole", IMAGES, ("E8",)),
+    IndexEntry(
+        "Section 5.2, distances", "how far z_low is from the channels' means", "whole", IMAGES, ("E9-distance",)
+    ),
+    IndexEntry(
+        "Section A.2",
+        "sizes of the changes, mean gate, GELU's percentiles, accuracy with GroupNorm",
+        "whole",
+        IMAGES,
+        ("A2-sizes", "A2-mean", "A2-tails", "A2-accuracy"),
+    ),
+    IndexEntry(
+        "Sections 4 to A.9",
+        "numbers that other numbers of the paper contradict",
+        "whole",
+        ARITHMETIC,
+        ("N3", "N8", "N10", "N13", "N18", "N23"),
+    ),
     IndexEntry(
         "Section 5.2",
         "when means turn negative, and that it does not follow smoothness",
