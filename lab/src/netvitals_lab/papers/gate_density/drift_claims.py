@@ -37,7 +37,7 @@ TABLE_4 = dict(
 
 
 def alone(uses: Callable[[Config], bool]) -> Callable[[Config], bool]:
-    """Of one network and one set of images, where the paper's tables have no others: at its size ResNet-18, CIFAR-10."""
+    """Of one network and one set of images, as the tables are: at the size of the paper ResNet-18 and CIFAR-10."""
     return lambda c: uses(c) and c["network"] != "vgg11" and not c["data"].startswith("cifar100")
 
 
