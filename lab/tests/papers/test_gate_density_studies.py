@@ -8,18 +8,19 @@ import numpy as np
 import pytest
 import torch
 
+import netvitals_lab as lab
 from netvitals import gates
 from netvitals_lab import all_claims, all_studies, claims_of, find_study, models
 from netvitals_lab import data as datasets
 from netvitals_lab.engine.judging import fair
 from netvitals_lab.engine.registry import find_claim
 from netvitals_lab.papers.gate_density import _training as training
-from netvitals_lab.papers.gate_density import decay, sweep
+from netvitals_lab.papers.gate_density import arithmetic, arithmetic_claims, decay, sweep, table_claims
 from netvitals_lab.papers.gate_density._recorder import TrajectoryRecorder, key
 from netvitals_lab.training import train
 
 PREFIX = "gate-density-"
-MINE = ("foundations", "trajectories", "images", "sweep", "norms", "architectures", "decay", "forecast")
+MINE = ("foundations", "trajectories", "images", "sweep", "norms", "architectures", "decay", "forecast", "cnn")
 
 
 def verdict_of(found, name):
@@ -105,14 +106,14 @@ def test_images_are_read_under_three_poolings_and_two_kinds_of_site(smoke):
         "C6",
         "C8",
         "C12",
-        "C13",
-        "E12-adam",
-        "E12-adamw",
-        "E5",
-        "E8",
-        "A2-mean",
     ):
         assert verdict_of(found, name).status in ("holds", "reproduced", "not-reproduced", "fails"), name
+
+
+def test_printed_tables_are_asked_of_a_small_cnn(smoke):
+    found = smoke("cnn")
+    for name in ("T1", "C13", "E12-adam", "E12-adamw", "E5", "E8", "A2-mean", "A2-tails"):
+        assert verdict_of(found, name).status in ("reproduced", "not-reproduced"), name
     for name in ("C9", "C10", "T4", "E9-distance", "A2-sizes"):  # asked in every pooling, or moment
         assert verdict_of(found, name).setups[1] in (3, 6), name
     assert "paper's own table gives 9 of 9" in verdict_of(found, "C10").note

@@ -164,6 +164,7 @@ def _image_claims() -> Iterator[Claim]:
         "Under Adam the split is that of SGD (images)",
         Expected(direction="ReLU down, smooth up"),
         partial(split_judges.optimizer, name="adam", falls=("relu",)),
+        plot=partial(pictures.density_by_epoch, theta=0.01),
         optimizer="adam",
         study=CNN,
     )
@@ -172,6 +173,7 @@ def _image_claims() -> Iterator[Claim]:
         "Under AdamW density falls for all four (images)",
         Expected(direction="all down"),
         partial(split_judges.optimizer, name="adamw", falls=FOUR),
+        plot=partial(pictures.density_by_epoch, theta=0.01),
         optimizer="adamw",
         study=CNN,
     )
