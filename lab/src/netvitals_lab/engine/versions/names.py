@@ -13,8 +13,8 @@ from pathlib import Path
 
 Statement = ast.stmt
 DEFINES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-INSTALLED = frozenset(("site-packages", "dist-packages"))  # also of another environment that is on the path
 FOREIGN = tuple({str(Path(sysconfig.get_path(kind)).resolve()) for kind in ("stdlib", "purelib", "platlib")})
+INSTALLED = {"site-packages", "dist-packages"}
 
 
 @dataclass(frozen=True, order=True)
@@ -175,8 +175,8 @@ def is_ours(module: str) -> bool:
     path = file_of(module)
     if path is None or module.partition(".")[0] in ("netvitals", "netvitals_lab"):
         return path is not None
-    path = path.resolve()
-    return not str(path).startswith(FOREIGN) and INSTALLED.isdisjoint(path.parts)
+    path = path.resolve()  # installed in another environment too: one may lead to the packages of a second
+    return not str(path).startswith(FOREIGN) and not INSTALLED & set(path.parts)
 
 
 @lru_cache(maxsize=8192)
