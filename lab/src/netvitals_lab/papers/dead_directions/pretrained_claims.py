@@ -69,7 +69,7 @@ def pretrained(rows: Sequence[Row]) -> Measured:
     plot=_by_site,
     choices=("a small vision transformer on digits, AdamW",),
 )
-def share(rows: Sequence[Row]) -> Measured:
+def share(rows: Sequence[Row]) -> Verdict:
     """the Schur ratio at the kernel's direction of what enters a LayerNorm falls with training"""
     return _falls(rows)
 
