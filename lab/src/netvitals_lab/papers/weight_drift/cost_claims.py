@@ -131,6 +131,18 @@ def _claims() -> Iterator[Claim]:
         choices=("a GPT of 4 blocks and width 64 on bytes of one book, 200 steps, Muon as in the paper",),
     )
     yield Claim(
+        id="weight-drift/C21-thresholds",
+        study=GPT,
+        statement="Clipped ReLU² has a lower loss than ReLU² wherever it is clipped: at 6, 15 or 50",
+        expected=Expected(direction="lower at each"),
+        judge=language_judges.grown(language_judges.thresholds),
+        uses=lambda c: c["act"].startswith("relu2") and c["optimizer"] == "muon",
+        seeds=PAIRS,
+        effect="validation loss saved by the clip, paired by seed",
+        choices=("a GPT of 4 blocks and width 64 on bytes of one book, 200 steps, Muon as in the paper",),
+        question="Which thresholds were tried, and how far do their losses differ?",
+    )
+    yield Claim(
         id="weight-drift/C22",
         study=GPT,
         statement="GELU² has the lowest validation loss of the GPT configurations",

@@ -11,6 +11,7 @@ import numpy as np
 from netvitals.drift import amplification, intermediate_peak
 from netvitals_lab import Plot, Row, Series, Verdict, holds, not_judged, not_reproduced, not_run, underspecified
 from netvitals_lab.engine.judges import compared, difference, means, paired, some
+from netvitals_lab.engine.judges.factors import together
 from netvitals_lab.engine.verdict import Fact
 
 ENOUGH = 200  # steps of a language model that claims may rest on
@@ -175,6 +176,15 @@ def clipping(rows: Sequence[Row]) -> Verdict:
         return not_judged(f"the clip at 15 lets {height:.3g} through")
     saved = paired(found["relu2"], found["relu2:15"])
     return compared(saved, 1, scaled=True, note="loss saved by the clip", facts={"by seed": saved, **clips})
+
+
+def thresholds(rows: Sequence[Row]) -> Verdict:
+    """Loss that a clip saves, at each height of the clip."""
+    found = losses(rows)
+    clips = sorted((a for a in found if a.startswith("relu2:")), key=lambda a: float(a.split(":")[1]))
+    saved = {a: paired(found["relu2"], found[a]) for a in clips}
+    note = "loss saved by the clip"
+    return together({f"clip {a.split(':')[1]}": compared(d, 1, scaled=True, note=note) for a, d in saved.items()})
 
 
 def lowest(rows: Sequence[Row]) -> Verdict:
