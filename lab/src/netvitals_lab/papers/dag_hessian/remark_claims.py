@@ -50,13 +50,13 @@ claim = Claims("dag-hessian", study=NAME, choices=SIZES)
 
 
 @claim("R74d", "above a plain net", uses={"question": "shape"}, seeds=5)
-def dense(rows: Sequence[Row]) -> Measured:
+def dense(rows: Sequence[Row]) -> Verdict:
     """In a dense net many paths keep far layers coupled."""
     return closer(rows, "dense", "far")
 
 
 @claim("R74u", "above a plain net", uses={"question": "shape"}, seeds=5)
-def u_net(rows: Sequence[Row]) -> Measured:
+def u_net(rows: Sequence[Row]) -> Verdict:
     """A U-Net's skips keep an encoder's layers coupled with those that mirror them."""
     return closer(rows, "unet", "mirrored")
 
