@@ -113,7 +113,8 @@ class Claim:
     """One statement that a study decides.
 
     ``whose`` it is, its ``place`` in the paper, why a set-up of ours ``decides`` it, and, of a headline claim, the
-    set-up in a few words: for the papers' own folders these four stand in ``statements.csv``.
+    set-up in a few words: for the papers' own folders these four stand in ``statements.csv``. ``single`` judges one
+    set-up or one level of a factor, where ``judge`` asks all of them.
     """
 
     id: str
@@ -133,6 +134,7 @@ class Claim:
     choices: tuple[str, ...] = ()
     question: str = ""
     correction: str = ""
+    single: Callable[[Sequence[Row]], Verdict] | None = None
 
     def __post_init__(self) -> None:
         if "/" not in self.id:
