@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from netvitals._plot import Plot
 from netvitals_lab.engine.study import Config, Row
-from netvitals_lab.engine.verdict import Value, Verdict, decide, erratum, fails, holds
+from netvitals_lab.engine.verdict import Value, Verdict, erratum, fails, holds
 
 PAIRS = 5  # paired seeds that a comparison needs
 Whose = Literal["paper", "correction", "ours"]
@@ -155,17 +155,3 @@ class Claim:
     def command(self) -> str:
         """What makes its verdict again."""
         return f"netvitals reproduce --claim {self.id}"
-
-
-def within(
-    measured: float, expected: Expected, uncertainty: float | None = None, note: str = "", **more: Any
-) -> Verdict:
-    """``holds`` if the number lies within the tolerance of the expected one.
-
-    >>> print(within(0.5001, Expected(0.5, tolerance=1e-3)))
-    holds: 0.5001
-    """
-    if expected.value is None or expected.tolerance is None:
-        raise ValueError(f"within: the expectation {expected} has no number with a tolerance")
-    gap = abs(measured - expected.value) if measured != expected.value else 0.0  # equal infinities agree
-    return decide(gap <= expected.tolerance, float(measured), uncertainty, note, **more)
