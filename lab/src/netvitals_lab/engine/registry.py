@@ -1,7 +1,7 @@
 """Finding studies and claims by name. A paper's folder is imported when it is first asked for.
 
-Every module (or package) in ``papers/<paper>/`` may have a tuple ``STUDIES``, and its ``Claims`` are its claims. Modules
-whose name begins with an underscore are not measured.
+Every module (or package) in ``papers/<paper>/`` may have a tuple ``STUDIES``, and its ``Claims`` are its claims.
+Modules whose name begins with an underscore are not measured.
 """
 
 from __future__ import annotations
