@@ -206,6 +206,11 @@ def test_the_command_line_answers_without_loading_what_it_does_not_need():
     assert done.stdout.strip() == "[]"
 
 
+def test_the_help_gives_no_type_of_a_flag(call):
+    out = call("curvature", "--help")[1]
+    assert "--json" in out and "<int>" in out and "bool" not in out
+
+
 def test_version(call):
     assert call("--version")[:2] == (0, f"netvitals {nv.__version__}\n")
 

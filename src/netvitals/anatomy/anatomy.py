@@ -115,6 +115,14 @@ class Anatomy:
         sites = (self.layers, self.norms, self.softmaxes, self.gates, self.regions)
         return {site.name: site.role for kind in sites for site in kind}
 
+    def parameter(self, name: str) -> ParameterInfo | None:
+        """The parameter of this ``name``, which may be that of a tie; None if the model has none."""
+        return self._parameters.get(name)
+
+    @cached_property
+    def _parameters(self) -> dict[str, ParameterInfo]:
+        return {name: p for p in self.parameters for name in (p.name, *p.ties)}
+
     @property
     def batch_dim(self) -> int | None:
         """The batch dimension of the first input that has one."""

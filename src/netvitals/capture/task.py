@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -66,7 +67,19 @@ class Task:
 
     def run(self, model: nn.Module) -> Any:
         """The output of another ``model`` of the same kind."""
-        return model(*self.args, **self.kwargs) if self.call is None else self.call(model, self.args[0])
+        if self.call is not None:
+            return self.call(model, self.args[0])
+        try:
+            return model(*self.args, **self.kwargs)
+        except (TypeError, AttributeError) as error:
+            odd = next((a for a in self.args if isinstance(a, Mapping | np.ndarray)), None)
+            if odd is None:
+                raise
+            what, advice = ("a NumPy array", "torch.from_numpy(x) makes a tensor of it")
+            if isinstance(odd, Mapping):
+                what = f"a dict of {', '.join(map(str, odd))}"
+                advice = "give (input, target), or a dict with the names of the arguments of forward"
+            raise TypeError(f"the model was called with {what} and raised {error!r}; {advice}") from error
 
     def loss(self, output: Any) -> Tensor:
         """The loss of an ``output``, one number; a model's own ``output.loss`` where no loss function was given."""
@@ -176,8 +189,11 @@ def task_of(
         x = inputs_[0] if len(inputs_) == 1 else tuple(inputs_)
         return Task(model, loss_fn, *_arguments(model, x), (target,))
     if loss_fn is not None:
+        one = ""
+        if isinstance(batch, Iterable) and not isinstance(batch, tuple | list | Tensor):
+            one = ": give one of its batches, next(iter(loader))"
         raise TypeError(
-            f"with loss_fn, the batch must be a pair (x, y) or a dict with a target, got {_what(batch)} "
+            f"with loss_fn, the batch must be a pair (x, y) or a dict with a target, got {_what(batch)}{one} "
             f"{hint('no-loss')}"
         )
     x = batch[0] if isinstance(batch, tuple | list) and batch else batch

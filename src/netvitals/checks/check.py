@@ -88,6 +88,7 @@ CHECKS: dict[str, Question] = {
     "graph grows": Question("Does the graph of the loss keep its size from step to step?", LOSS),
     "no optimizer step": Question("Does the optimizer step?", "ten losses"),
     "gradients gone": Question("Does the optimizer find gradients when it steps?", STEP),
+    "step before backward": Question("Does backward() run before the optimizer steps?", STEP),
     "all gradients zero": Question("Does backward() give gradients that are not zero?", STEP),
     "zero gradient": Question("Does every function on the way have a gradient?", LOSS),
     "unused layers": Question("Does the loss use every layer that the optimizer holds?", STEP),

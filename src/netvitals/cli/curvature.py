@@ -30,7 +30,7 @@ def examine_curvature(
         list[str] | None,
         typer.Option(help="Name or glob pattern of layers; may be repeated. [default: the model's blocks]"),
     ] = None,
-    learning_rate: Annotated[
+    lr: Annotated[
         float | None, typer.Option(help="Learning rate of SGD; the largest eigenvalue is compared with 2/lr.")
     ] = None,
     mode: Annotated[str, typer.Option(help="as_is, train (dropout off) or eval.")] = "as_is",
@@ -54,7 +54,7 @@ def examine_curvature(
     model, loss_fn, batch = made(target)
     options: dict[str, Any] = {"probes": probes, "refine": refine, "nodes": nodes or None, "mode": mode}
     options["resume"] = resume
-    found = measured(target, model, loss_fn, batch, learning_rate=learning_rate, **options)
+    found = measured(target, model, loss_fn, batch, lr=lr, **options)
     if as_json:
         answer = {"sentences": found.sentences(), "pairs": found.rows(), "cost": found.cost, "skipped": found.skipped}
         typer.echo(json.dumps(plain(answer)))
@@ -64,7 +64,7 @@ def examine_curvature(
         typer.echo(found.to_html(html), err=as_json)
 
 
-def measured(target: str, model: Any, loss_fn: Any, batch: Any, *, learning_rate: float | None, **options: Any) -> Any:
+def measured(target: str, model: Any, loss_fn: Any, batch: Any, *, lr: float | None, **options: Any) -> Any:
     """The report, with a bar and the time left on stderr while products are made."""
     import torch
     from rich.console import Console
@@ -79,7 +79,7 @@ def measured(target: str, model: Any, loss_fn: Any, batch: Any, *, learning_rate
 
     from netvitals import curvature
 
-    optimizer = None if learning_rate is None else torch.optim.SGD(model.parameters(), lr=learning_rate)
+    optimizer = None if lr is None else torch.optim.SGD(model.parameters(), lr=lr)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     shown = Console(stderr=True, emoji=False)
     with Progress(*columns, TimeRemainingColumn(), console=shown, transient=True) as bar:

@@ -290,6 +290,12 @@ TEXTS: dict[str, Text] = {
         "Gradients are cleared between backward() and step(), so no step changes anything.",
         "Call optimizer.zero_grad() before loss.backward(), not after it.",
     ),
+    "step before backward": Text(
+        "critical",
+        lambda e: f"{e['optimizer']} steps between the forward pass and loss.backward().",
+        "Each step follows old gradients or none. With two layers or more, loss.backward() then raises an error.",
+        "Call optimizer.step() after loss.backward().",
+    ),
     "gradients carried over": Text(
         "critical",
         lambda e: (

@@ -23,12 +23,12 @@ def seal(*fields: Any) -> int:
     >>> seal(1, "a", b"b") == seal(1, "a", b"b"), seal(1, "ab", b"") == seal(1, "a", b"b"), seal("a") == seal(b"a")
     (True, False, False)
     """
-    crc = 0
+    parts: list[bytes] = []
     for value in fields:
         data = value if isinstance(value, bytes) else str(value).encode("utf-8", "backslashreplace")
         kind = _KINDS.get(type(value)) or next((mark for sort, mark in _KINDS.items() if isinstance(value, sort)), b"o")
-        crc = zlib.crc32(data, zlib.crc32(kind + len(data).to_bytes(8, "little"), crc))
-    return crc
+        parts += (kind, len(data).to_bytes(8, "little"), data)
+    return zlib.crc32(b"".join(parts))
 
 
 def pack(steps: np.ndarray, series: np.ndarray, values: np.ndarray) -> bytes:

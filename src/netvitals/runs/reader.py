@@ -71,6 +71,7 @@ class Run:
             pass
         self.path = file
         self._judge = judge
+        self._series: tuple[Any, list[tuple[int, str, str, str]]] | None = None  # of the last reading
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r}, {self.status})"
@@ -189,7 +190,7 @@ class Run:
     ) -> tuple[list[tuple[int, str, str, str]], np.ndarray, np.ndarray, np.ndarray]:
         """The names of the chosen series, and their measurements as columns in the order they were written."""
         with opened(self.path) as tables:
-            names = _chosen(tables, vital, site, metric)
+            names = self._chosen(tables, vital, site, metric)
             everything = vital is None and site is None and metric is None
             wanted = np.array([n[0] for n in names], np.int64)
             pieces = []
@@ -230,7 +231,7 @@ class Run:
         from netvitals.capture import ArrayMeasurement  # brings torch, which the rest does without
 
         with opened(self.path) as tables:
-            by_id = {n[0]: n for n in _chosen(tables, vital, site, metric)}
+            by_id = {n[0]: n for n in self._chosen(tables, vital, site, metric)}
             begins = _begins(tables)
             heads = [h for h in tables.array_heads() if h.series in by_id and _is_current(h, begins)]
             if end:
@@ -239,6 +240,23 @@ class Run:
             for head in sorted(heads, key=lambda h: (h.step, h.id)):
                 _, vital_name, site_name, metric_name = by_id[head.series]
                 yield ArrayMeasurement(head.step, vital_name, site_name, metric_name, tables.array(head))
+
+    def _chosen(self, tables: Tables, vital: Choice, site: Choice, metric: Choice) -> list[tuple[int, str, str, str]]:
+        """Number and name of the chosen series; a series is never renamed, so they are kept."""
+        summary = tables.summary()
+        key = (summary.shown.get("started"), summary.series)  # a run may also be overwritten by another
+        if self._series is None or self._series[0] != key:
+            self._series = key, tables.series()
+        every = self._series[1]
+        if vital is None and site is None and metric is None:
+            return every
+        for kind, choice, at in (("vital", vital, 1), ("site", site, 2), ("metric", metric, 3)):
+            names = sorted({str(n[at]) for n in every})
+            for one in [choice] if isinstance(choice, str) else choice or ():
+                if names and one not in names and "*" not in one and "?" not in one:
+                    near = difflib.get_close_matches(one, names, 3) or names[:8]
+                    raise LookupError(f"the run has no {kind} {one!r}; did you mean {', '.join(map(repr, near))}?")
+        return [n for n in every if _fits(n[1], vital) and _fits(n[2], site) and _fits(n[3], metric)]
 
     def findings(self) -> Sequence[Finding]:
         """Return the findings stored with the run. If none are stored, compute them with ``judge``, if there is one."""
@@ -308,19 +326,6 @@ def _current(batches: Iterable[Batch], begins: Sequence[int], *, abandoned: bool
             continue
         here = batch.steps >= end if abandoned else batch.steps < end
         yield Batch(batch.segment, batch.steps[here], batch.series[here], batch.values[here])
-
-
-def _chosen(tables: Tables, vital: Choice, site: Choice, metric: Choice) -> list[tuple[int, str, str, str]]:
-    every = tables.series()
-    if vital is None and site is None and metric is None:
-        return every
-    for kind, choice, at in (("vital", vital, 1), ("site", site, 2), ("metric", metric, 3)):
-        known = sorted({str(n[at]) for n in every})
-        for one in [choice] if isinstance(choice, str) else choice or ():
-            if known and one not in known and "*" not in one and "?" not in one:
-                near = difflib.get_close_matches(one, known, 3) or known[:8]
-                raise LookupError(f"the run has no {kind} {one!r}; did you mean {', '.join(map(repr, near))}?")
-    return [n for n in every if _fits(n[1], vital) and _fits(n[2], site) and _fits(n[3], metric)]
 
 
 def _fits(name: str, choice: Choice) -> bool:

@@ -54,7 +54,9 @@ class Budget:
         self._left, given = self._most, 0
         try:
             for row in self._run.execute(statement, values):
-                given += sum(len(value) for value in row if isinstance(value, str | bytes))
+                for value in row:
+                    if isinstance(value, (str, bytes)):
+                        given += len(value)
                 if given > self.bytes:
                     raise ValueError("the tables of the run file contain more bytes than the file has")
                 yield row

@@ -249,7 +249,7 @@ class _Reader:
         if op is None:
             return 0
         table = self.anatomy.values[op.inputs[0]].name
-        info = next((p for p in self.anatomy.parameters if table in (p.name, *p.ties)), None)
+        info = self.anatomy.parameter(table)
         names = (info.name, *info.ties) if info else ()
         return int(any(x.weight in names and x.role != "embedding" and x.out_dim == 0 for x in self.layers.values()))
 
@@ -399,7 +399,7 @@ class _Reader:
         op = self.anatomy.operations[layer.operation]
         if "convolution" in op.name and op.args[8] != 1:
             raise ValueError(f"there is no rate law for {layer.name}: a grouped convolution has no single dead channel")
-        info = next((p for p in self.anatomy.parameters if layer.weight in (p.name, *p.ties)), None)
+        info = self.anatomy.parameter(layer.weight)
         if info is None:
             raise ValueError(f"there is no rate law for {layer.name}: its weight is not a parameter of the model")
         width, into = info.shape[layer.out_dim], info.shape[1 - layer.out_dim]
