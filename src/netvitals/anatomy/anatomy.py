@@ -116,7 +116,9 @@ class Anatomy:
         return {site.name: site.role for kind in sites for site in kind}
 
     def parameter(self, name: str) -> ParameterInfo | None:
-        """The parameter of this ``name``, which may be that of a tie; None if the model has none."""
+        """Return the parameter called ``name``, also if it is another name of a tied parameter; None if there is
+        none.
+        """
         return self._parameters.get(name)
 
     @cached_property

@@ -107,9 +107,9 @@ def cliff(
 ) -> Cliff:
     """Fit the sparsity at which accuracy starts to fall steeply (the cliff), from your own runs.
 
-    A cliff exists if three conditions hold. The fitted curve falls more steeply beyond its breakpoint. Two segments fit
-    clearly better than one line (F ≥ 6). At least 5 % of the reference accuracy is lost between the breakpoint and the
-    sparsest run.
+    A cliff exists only if the fitted curve falls more steeply beyond its breakpoint. Two line segments must also fit
+    clearly better than one line (F ≥ 6). In addition, at least 5 % of the reference accuracy must be lost between the
+    breakpoint and the sparsest run.
 
     Args:
         sparsity: measured sparsity of every run, at five different values or more: ``drift.sparsity(...).mean``.

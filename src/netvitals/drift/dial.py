@@ -108,10 +108,10 @@ def set_drift(
 ) -> Dial:
     r"""Rescale the readout layer in place, so that weights drift more or less in training.
 
-    The factor is ``scale``, or is chosen so that ⟨o, ∇ℓ⟩ on ``batch`` becomes ``target``. All other parameters stay
-    unchanged. Call this function on a freshly initialised model, before or after making the optimizer. If the readout
-    weight is tied to the embedding (GPT-2), a forward hook scales the logits instead. The hook stays until ``remove()``
-    is called and is not part of the ``state_dict``.
+    The readout weight is multiplied by ``scale``, or by the factor for which ⟨o, ∇ℓ⟩ on ``batch`` becomes ``target``.
+    All other parameters stay unchanged. Call this function on a freshly initialised model, before or after making the
+    optimizer. If the readout weight is tied to the embedding (GPT-2), a forward hook scales the logits instead. The
+    hook stays until ``remove()`` is called and is not part of the ``state_dict``.
 
     Args:
         model: the model.

@@ -162,7 +162,7 @@ def random_data_control(
 
     Random data has the shape and dtype of a batch and is drawn anew at every step. Floating-point inputs are Gaussian
     with the mean and standard deviation of the data, and integer inputs are drawn uniformly from the values that occur.
-    Labels are independent of the inputs.
+    Random labels are independent of the inputs.
 
     Args:
         factory: makes a new model each time it is called, drawing its weights from torch's generator.

@@ -137,7 +137,8 @@ def project_gradients(
     """Remove the mean of every row from the gradients of the hidden weights, with hooks in the backward pass.
 
     With SGD, this keeps the mean of every weight row exactly constant. Adam, sign descent and Muon change the gradient
-    and bring back part of the mean. Pass them as ``optimizer``, and the means are restored after each step.
+    and bring back part of the mean. Pass such an optimizer as ``optimizer``, and the means are restored after each of
+    its steps.
 
     Args:
         model: hooks are put on its weights.
@@ -191,7 +192,7 @@ def centre_activations(model: nn.Module, *, only: Only = None) -> Suppression:
     """Subtract from every activation its mean under N(0, 1) inputs, so that its initial mean is zero.
 
     Subtracting a constant does not change which functions the network can represent, because a bias in the next layer
-    can add it back. But ReLU has no exact zeros any more, so this suppresses hard sparsity together with drift.
+    can add it back. A centred ReLU has no exact zeros, so hard sparsity is suppressed together with drift.
 
     Args:
         model: changed in place.

@@ -85,9 +85,9 @@ class SiteGates(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class GateReport(Result):
-    """Gate statistics of all activations of a model, from one batch. When you report a trend, name the pooling.
-    Element, site and channel pooling can give trends of opposite sign, and so can the two kinds of site (``bn_direct``,
-    ``post_add``).
+    """Gate statistics of all activations of a model, from one batch. When you report a trend of gate density, name the
+    pooling. Element, site and channel pooling can give trends of opposite sign, and so can the two kinds of site
+    (``bn_direct``, ``post_add``).
 
     Returned by :func:`measure`.
 

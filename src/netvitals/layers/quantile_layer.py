@@ -78,11 +78,11 @@ class _Tracking(nn.LayerNorm):
 class QuantileLayerNorm(_Tracking):
     r"""Layer norm that subtracts the q-quantile m of the features: $y = \gamma(x-m)/\sqrt{v+\varepsilon}+\beta$.
 
-    With ``search="token"``, every token has its own quantile. This works for any length, is causal, and is the same in
-    training and evaluation. With ``"position"``, as in the paper's code, token quantiles are averaged over the batch
-    into one running centre per position. The length is then fixed. With ``"global"``, they are averaged over batch and
-    positions into one running centre. The ``variance`` is always computed per token, about the quantile or about the
-    ``"mean"``.
+    With ``search="token"``, every token has its own quantile. A quantile per token works for any length, is causal, and
+    is the same in training and evaluation. With ``"position"``, as in the paper's code, token quantiles are averaged
+    over the batch into one running centre per position. Inputs must then always have the same length. With
+    ``"global"``, token quantiles are averaged over batch and positions into one running centre. The ``variance`` is
+    always computed per token, about the quantile or about the ``"mean"``.
 
     Args:
         normalized_shape: of the last dimensions, as in ``nn.LayerNorm``.

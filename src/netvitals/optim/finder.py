@@ -68,7 +68,7 @@ class Gauges(Result):
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """The table of gauges and what was skipped, without the parameter tensors."""
+        """Convert to a dict: the table of gauges and what was skipped, without the parameter tensors."""
         return {"gauges": self.rows(), "skipped": dict(self.skipped)}
 
     def __str__(self) -> str:

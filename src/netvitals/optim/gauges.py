@@ -56,7 +56,7 @@ class Shift:
 
     @torch.no_grad()
     def act(self, c: Tensor) -> None:
-        """Move the parameters along the orbit by ``c`` (one number per mode)."""
+        """Move the parameters along the symmetry by ``c``, with one number per mode."""
         self.param.add_(c.reshape(1, *self.param.shape[1:]).to(self.param))
 
     def charge(self) -> Tensor:
@@ -81,9 +81,9 @@ class Rescale:
     r"""A rescaling symmetry $W_i \to e^{s_i} W_i$ with $\sum_i s_i = 0$ over n blocks: n − 1 modes per channel.
 
     Blocks are, for example, a unit's weight row and the columns that read it, or a norm's gain and the columns that
-    read it. They can also be whole layers with ReLU between them. With an activation of degree q (ReLU² has q = 2), two
-    blocks scale as $e^{s}$ and $e^{-qs}$. A *follower* is a bias inside a chain of whole layers; it is multiplied by
-    the factors of all layers up to its own.
+    read it. Blocks can also be whole layers with ReLU between them. With an activation of degree q (ReLU² has q = 2),
+    two blocks scale as $e^{s}$ and $e^{-qs}$. A *follower* is a bias inside a chain of whole layers; it is multiplied
+    by the factors of all layers up to its own.
 
     Returned by :func:`relu_rescale`, :func:`channel_rescale`.
 
@@ -124,7 +124,7 @@ class Rescale:
 
     @torch.no_grad()
     def act(self, c: Tensor) -> None:
-        """Scale along the orbit by the log factors ``c`` of the gauge modes, (n − 1, channels) or flat."""
+        """Move the parameters along the symmetry by log factors ``c``, of shape (n − 1, channels) or flat."""
         n = len(self.blocks)
         like = self.params[0]
         modes = torch.cat([torch.zeros(1, self.channels).to(like), c.reshape(n - 1, self.channels).to(like)])
@@ -141,7 +141,7 @@ class Rescale:
         return torch.stack([b.inner(ps, ps) for b, ps in zip(self.blocks, held)]).sqrt()
 
     def charge(self) -> Tensor:
-        r"""Noether charges $\|W_{i+1}\|^2 - \|W_i\|^2$, conserved by gradient flow (degree 1)."""
+        r"""Quantities that gradient flow conserves, $\|W_{i+1}\|^2 - \|W_i\|^2$ for degree 1 (Noether charges)."""
         return self.norms().square().diff(dim=0).reshape(-1)
 
     def check(self) -> None:

@@ -127,7 +127,7 @@ def preflight(
     seconds: float = 60.0,
     seed: int = 0,
 ) -> Preflight:
-    """Look for what will spoil a training before it begins: data, loss, dependencies, one step, memory, learning rate.
+    """Check data, loss, gradients, memory and learning rate before training, and report what would spoil it.
 
     Copies of model and optimizer are trained for a few steps on batches of ``loader``. Model, optimizer, gradients,
     buffers, modes and random generators are left as they were, also after an error.

@@ -32,8 +32,8 @@ def plateau(
 
     With one measurement, a copy of the model is trained ahead until its loss has fallen by 5 %. With several
     measurements, passed one by one as ``earlier``, the growth of the loss slope predicts when the loss will have fallen
-    by ``drop``. The intervals are too narrow on most kinds of networks (docs/forecasts.md). If a predicted step has
-    passed without the drop, no further forecast is made.
+    by ``drop``. The intervals are too narrow on most kinds of networks (docs/forecasts.md). If the loss has not dropped
+    at a predicted step, no further forecast is made.
 
     Args:
         model: the model at the current step.

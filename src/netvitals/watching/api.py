@@ -336,8 +336,8 @@ class Watch(MeasuredSteps):
             self._send()
 
     def go_on_at(self, step: int) -> None:
-        """Set the number of the next ``step``, when training continues from a checkpoint. Call this before the first
-        step.
+        """Set the number of the next ``step``, when training continues from a checkpoint. Call ``go_on_at`` before the
+        first step.
         """
         self._disarm()
         self._step = step

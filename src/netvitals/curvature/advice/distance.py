@@ -51,7 +51,7 @@ def decay(found: InterlayerCurvature, distance: Callable[[str, str], int | None]
     By default the distance is the shortest path in the graph of nodes, or |i − j| if there is no graph. Pairs with i ≤
     j are used, and NaNs are skipped. The mean resonance at distance d depends on the pairs that exist at d, on the
     decay for one example, and on cancellation between examples. ``fixed_end`` and ``reduction="mean_of_norms"``
-    separate them.
+    separate these influences.
 
     Args:
         found: result of ``between_layers``.

@@ -113,7 +113,7 @@ class ModuleSignal(Result):
 def signal_energy(
     model: nn.Module, batch: Any, *, mode: Mode = "as_is", only: Only = None, seed: int = 0
 ) -> ModuleSignal:
-    """Measure the signal γ of a module and the energies G, T, S and M of its rate of change, for three gradients.
+    """Measure the signal γ of a module, and the energies G, T, S and M that give its rate of change.
 
     Args:
         model: any module with one output tensor, (examples, outputs); it is left exactly as it was.

@@ -145,12 +145,12 @@ def rates(
     """Measure how K-FAC factors scale with the distance t to a dead unit in your network, and compare with the
     prediction.
 
-    A copy of ``model`` is moved along a path where one channel per axis dies as t → 0. The fitted exponents of t are
-    compared with those predicted from the architecture.
+    A copy of ``model`` is moved along a path where one channel per axis becomes dead as t → 0. The fitted exponents of
+    t are compared with those predicted from the architecture.
 
-    The dead channel is chosen on every hidden axis, and once in every attention head. Its biases and its incoming and
-    outgoing weights are set to zero, except for weights of value t between two dead channels. At the input and output
-    of the network, the channel keeps the direction of its own weights, scaled to length t.
+    The dead channel is chosen on every hidden axis, and once in every attention head. The biases and the incoming and
+    outgoing weights of a dead channel are set to zero, except for weights of value t between two dead channels. At the
+    input and output of the network, a dead channel keeps the direction of its own weights, scaled to length t.
 
     Args:
         model: of linear layers, convolutions, embeddings, activations, norms, sums, products of branches and attention

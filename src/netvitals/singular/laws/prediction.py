@@ -66,7 +66,7 @@ def predict_rates(
     """Predict how the K-FAC factors A and G of every layer scale with the distance t to a dead direction.
 
     An ``nn.Module`` may consist of linear layers, convolutions, LayerNorm, RMSNorm, sums, and activations whose slope
-    at zero is not zero, connected in any way. Any other operation raises an error that names it.
+    at zero is not zero, connected in any way. Any other operation in the module raises an error with its name.
 
     Args:
         architecture: a ``Chain``, an ``AttentionChain``, a ``SwiGLUStack``, or any ``nn.Module``; or a
