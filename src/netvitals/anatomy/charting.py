@@ -41,8 +41,9 @@ def chart(
 ) -> Anatomy:
     """Trace one forward pass and return the structure of the model: layers, activations, norms, attention, streams.
 
-    The model is left unchanged: buffers, modes, random generators and module attributes are restored afterwards. Hooks
-    other than torch's own are not called. At most three more forward passes, without tracing, find the batch dimension.
+    The model is left unchanged: buffers, modes, random generators and module attributes are restored afterwards. While
+    the model is traced, only torch's own hooks are called. At most three more forward passes, without tracing, find the
+    batch dimension.
 
     Args:
         model: any module; it is run without a loss. Compiled and data-parallel wrappers are taken off.

@@ -295,7 +295,8 @@ class ParameterView:
 
     With a watched optimizer, ``before`` has the values before its step and ``grads`` the gradients it used. ``initial``
     has the values at the start of watching, and ``modules`` the modules. ``anatomy`` is the traced structure of the
-    model, if a forward pass was traced. ``pieces`` describes the part on this rank, if parameters are sharded.
+    model, if a forward pass was traced. If parameters are sharded, ``pieces`` describes the part of each parameter on
+    this rank.
     """
 
     params: Mapping[str, Tensor]

@@ -111,7 +111,7 @@ def set_drift(
     The readout weight is multiplied by ``scale``, or by the factor for which ⟨o, ∇ℓ⟩ on ``batch`` becomes ``target``.
     All other parameters stay unchanged. Call this function on a freshly initialised model, before or after making the
     optimizer. If the readout weight is tied to the embedding (GPT-2), a forward hook scales the logits instead. The
-    hook stays until ``remove()`` is called and is not part of the ``state_dict``.
+    hook on the logits stays until ``remove()`` is called, and is not part of the ``state_dict``.
 
     Args:
         model: the model.
@@ -215,7 +215,7 @@ def push(model: nn.Module, loss_fn: LossFn, batch: Any, *, mode: Mode = "as_is",
     task = task_of(model, loss_fn, batch)
     if task.loss_fn is None:
         raise TypeError(
-            "push computes ⟨o, ∇ℓ⟩ and needs a loss: give loss_fn, a function of (output, target) or its name"
+            "push() computes ⟨o, ∇ℓ⟩ and needs a loss: give loss_fn, a function of (output, target) or its name"
         )
     model = uncompiled(model)
     with preserved(model), in_mode(model, mode), torch.no_grad():

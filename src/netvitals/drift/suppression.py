@@ -137,8 +137,8 @@ def project_gradients(
     """Remove the mean of every row from the gradients of the hidden weights, with hooks in the backward pass.
 
     With SGD, this keeps the mean of every weight row exactly constant. Adam, sign descent and Muon change the gradient
-    and bring back part of the mean. Pass such an optimizer as ``optimizer``, and the means are restored after each of
-    its steps.
+    and bring back part of the mean. If the optimizer is passed as ``optimizer``, the row means are restored after each
+    of its steps.
 
     Args:
         model: hooks are put on its weights.

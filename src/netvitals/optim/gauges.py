@@ -69,7 +69,7 @@ class Shift:
         """Raise ValueError if there are fewer than two classes."""
         if self.param.ndim == 0 or self.param.shape[0] < 2:
             raise ValueError(
-                f"{self.name}: a shift needs at least two classes in dimension 0, got shape {tuple(self.param.shape)}"
+                f"{self.name}: a shift needs two or more classes in dimension 0, got shape {tuple(self.param.shape)}"
             )
 
     def __str__(self) -> str:

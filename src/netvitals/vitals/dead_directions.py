@@ -178,8 +178,8 @@ class Orders(Vital):
         "parameters are near a singularity."
     )
     metrics: ClassVar = {
-        "order": Metric("largest KL order of any direction"),
-        "singular": Metric("number of singular directions", "directions"),
+        "order": Metric("largest KL order among the measured directions"),
+        "singular": Metric("number of singular directions among the measured ones", "directions"),
         "limit": Metric("learning coefficient in the limit of many samples, if it could be determined"),
         "distance": Metric("distance of the parameters to the nearest singular point", "weight"),
     }

@@ -121,7 +121,7 @@ def averages(found: InterlayerCurvature, pairs: Iterable[tuple[str, str]]) -> di
     """Mean resonance, coupling, stable rank and gap over chosen pairs: far pairs, within or across branches."""
     at = [(found.position(v), found.position(w)) for v, w in pairs]
     if not at:
-        raise ValueError("averages needs at least one pair of nodes, got none")
+        raise ValueError("averages() needs at least one pair of nodes, got none")
     rows, cols = zip(*at)
     keys = ("resonance", "coupling", "stable_rank", "gn_gap")
     return {k: float(_mean(getattr(found, k)[list(rows), list(cols)])) for k in keys}

@@ -134,7 +134,9 @@ def value_output(
         if progress is not None:
             progress(len(out), len(groups))
     if not out:
-        raise ValueError("no attention layer could be read; " + "; ".join(f"{n}: {why}" for n, why in skipped.items()))
+        raise ValueError(
+            "none of the attention layers could be measured: " + "; ".join(f"{n}: {why}" for n, why in skipped.items())
+        )
     return Several(tuple(out), skipped)
 
 

@@ -126,7 +126,7 @@ def sigma_stream(
     task = in_double(inputs_of(model, batch))
     if rows < 1 or (nodes is not None and not len(nodes)) or not task.examples:
         raise ValueError(
-            "stream needs a batch with at least one example, rows ≥ 1, and nodes as a list of names or None"
+            "sigma_stream needs a batch with at least one example, rows ≥ 1, and nodes as a list of names or None"
         )
     found = _stream(task, nodes, mode)
     matrices = [_thinned(m, rows) for m in found.values()]
