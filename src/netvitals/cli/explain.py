@@ -35,8 +35,8 @@ def explain_name(
     name: Annotated[
         str,
         typer.Argument(
-            help="Name of a finding or vital sign, or code of a warning or error; with RUN, also a finding's number. "
-            "The path of a run lists its findings."
+            help="Name of a finding or vital sign, or code of a warning. With RUN, the number of a finding also works. "
+            "With the path of a run alone, all its findings are listed."
         ),
     ] = "",
     run: Annotated[Path | None, typer.Argument(help="Folder or .sqlite file of a run.")] = None,

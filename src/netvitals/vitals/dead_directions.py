@@ -174,8 +174,8 @@ class Orders(Vital):
     name = "orders"
     title = "Order"
     meaning = (
-        "KL order of the nearest singular direction. Order 1 is regular; order 2 or more is degenerate, so the "
-        "parameters are near a singularity."
+        "How degenerate the parameters are: the KL order of the nearest singular direction. Order 1 is regular, and "
+        "order 2 or more is degenerate."
     )
     metrics: ClassVar = {
         "order": Metric("largest KL order among the measured directions"),
