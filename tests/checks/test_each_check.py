@@ -807,7 +807,7 @@ def test_labels_that_are_handed_in_for_teacher_forcing_are_no_copy():
 def test_a_loss_that_is_not_a_number_is_named_though_its_gradient_is_finite():
     torch.manual_seed(0)
     found = alarms_of(trained(one(), lambda out, y: torch.log(out - 3).mean(), numbers, steps=20))
-    assert "The loss is not finite: log of 0 or less" in found["infinite gradient"].what
+    assert "The loss is not finite because of log of 0 or less" in found["infinite gradient"].what
 
 
 def test_the_logarithm_of_a_normaliser_has_no_sign_of_its_own():

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 Severity = Literal["info", "note", "warning", "critical"]
 SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "note", "info")  # the most severe first
+SHOWN = 3  # consequences of a finding that are printed
 
 
 @dataclass(frozen=True)
@@ -22,8 +23,8 @@ class Evidence:
         value: the value at this step.
         before: the value at the start of the window, if the finding is about a change.
 
-    >>> print(Evidence("gates", "fc1", "density@0.01", step=400, value=0.1, before=0.6).value)
-    0.1
+    >>> print(Evidence("gates", "3", "density@0.01", step=400, value=0.1, before=0.6))
+    gates/density@0.01 of layer 3: 0.6 → 0.1 (step 400)
     """
 
     vital: str
@@ -34,9 +35,9 @@ class Evidence:
     before: float | None = None
 
     def __str__(self) -> str:
-        name = f"{self.vital}/{self.metric}"
+        name, digits = f"{self.vital}/{self.metric}", self.site.replace(".", "").isdigit()
         change = f"{self.before:.4g} → {self.value:.4g}" if self.before is not None else f"{self.value:.4g}"
-        return f"{name} at {self.site or 'the model'}: {change} (step {self.step})"
+        return f"{name} of {'layer ' * digits}{self.site or 'the model'}: {change} (step {self.step})"
 
 
 @dataclass(frozen=True)
@@ -84,9 +85,9 @@ class Finding:
         remedy: machine-readable fix; None if there is none.
         consequences: findings that are caused by this one.
 
-    >>> print(Finding("warning", "fc1", "Half of the units are dead.", advice="Lower the learning rate."))
+    >>> print(Finding("warning", "fc1", "Half of the units are dead.", advice="Set lr=0.003 (now 0.01)."))
     WARNING  Half of the units are dead.
-      advice: Lower the learning rate.
+      fix: Set lr=0.003 (now 0.01).
     """
 
     severity: Severity
@@ -114,23 +115,38 @@ class Finding:
     def __str__(self) -> str:
         lines = [f"{self.severity.upper()}  {self.what}{self.dated}"]
         lines += [f"  why: {self.why}"] if self.why else []
-        lines += [f"  advice: {self.advice}"] if self.advice else []
-        lines += [f"  seen: {'; '.join(map(str, self.evidence[:3]))}"] if self.evidence else []
-        lines += [f"  → {c.what}{c.dated}" for c in self.below()]
-        return "\n".join(lines)
+        lines += [f"  fix: {self.advice}"] if self.advice else []
+        lines += [f"  measured: {'; '.join(map(str, self.evidence[:3]))}"] if self.evidence else []
+        return "\n".join([*lines, *(f"  {line}" for line in self.effects())])
+
+    def brief(self) -> str:
+        """What and what to change, for a finding that stands beside more severe ones."""
+        return f"{self.severity.upper()}  {self.what}{self.dated}" + (f"\n  fix: {self.advice}" if self.advice else "")
+
+    def effects(self) -> list[str]:
+        """The most severe of the findings that follow from this one, and how many there are besides.
+
+        >>> two = tuple(Finding("note", "", f"Layer {i} is dead.") for i in (1, 2))
+        >>> Finding("critical", "", "The learning rate is too high.", consequences=two).effects()
+        ['→ Layer 1 is dead.', '→ Layer 2 is dead.']
+        """
+        below = sorted(self.below(), key=lambda f: SEVERITIES.index(f.severity))
+        more = len(below) - SHOWN
+        lines = [f"→ {f.what}{f.dated}" for f in below[:SHOWN]]
+        return lines + [f"→ {more} more {'findings follow' if more > 1 else 'finding follows'} from it."] * (more > 0)
 
     @property
     def dated(self) -> str:
-        """Since when and until when, in brackets.
+        """Since when and until when, in brackets; nothing for what holds from the first step on.
 
         >>> Finding("note", "", "A spike.", since=40, until=44).dated
         ' (steps 40 to 44)'
         """
-        parts = []
-        if self.since is not None:
-            over = self.until is not None and self.until > self.since
-            parts.append(f"steps {self.since} to {self.until}" if over else f"since step {self.since}")
-        return f" ({', '.join(parts)})" if parts else ""
+        if self.since is None:
+            return ""
+        if self.until is not None and self.until > self.since:
+            return f" (steps {self.since} to {self.until})"
+        return f" (since step {self.since})" if self.since else ""
 
     def below(self) -> Iterator[Finding]:
         """All direct and indirect consequences of this finding."""

@@ -6,8 +6,8 @@
   nv.FindingItem = ({ finding: f, sites, open, onShow, inner }) => {
     const body = html`${f.why && html`<p class="why">${f.why}</p>`}
       ${f.advice && html`<p class="advice"><b>What to do:</b> ${f.advice}${f.record ? html` <i>${f.record}</i>` : ""}</p>`}
-      ${(f.null || f.threshold) && html`<details class="evidence"><summary>rule</summary>
-        <ul>${f.null && html`<li>Healthy networks: ${f.null}.</li>`}${f.threshold && html`<li>${f.threshold}</li>`}${f.refuted_by && html`<li>This finding would be refuted by: ${f.refuted_by}.</li>`}</ul></details>`}
+      ${(f.null || f.threshold) && html`<details class="evidence"><summary>the rule</summary>
+        <ul>${f.null && html`<li>Healthy: ${f.null}.</li>`}${f.threshold && html`<li>${f.threshold}</li>`}${f.refuted_by && html`<li>Not a problem if: ${f.refuted_by}.</li>`}</ul></details>`}
       ${(f.consequences || []).map((c) => html`<${nv.FindingItem} finding=${{ sites: [], evidence: [], ...c }} sites=${sites} inner=${true} />`)}
       ${(f.evidence || []).length > 0 && html`<details class="evidence"><summary>${f.evidence.length} measurement${f.evidence.length === 1 ? "" : "s"} behind this</summary>
         <ul>${f.evidence.slice(0, 24).map((line) => html`<li>${typeof line === "string" ? line : `${line.vital}/${line.metric} at ${line.site || "the model"}: ${nv.number(line.value)} (step ${line.step})`}</li>`)}</ul></details>`}`;
