@@ -47,8 +47,8 @@ def chart(
 
     Args:
         model: any module; it is run without a loss. Compiled and data-parallel wrappers are taken off.
-        batch: what a loader yields: a tensor, a tuple of arguments, a dict of keywords; a target that ``forward`` has
-            no place for is left out.
+        batch: one batch as a data loader yields it: a tensor, a tuple of arguments, a dict of keywords; a target that
+            ``forward`` has no place for is left out.
         forward: how to run the model on a batch of another kind: ``forward(model, batch)``.
         keep_tensors: keep what every value held; without, an anatomy that is kept for long holds no activations, only
             parameters, buffers and what regions need to be replayed.

@@ -117,7 +117,7 @@ def cliff(
         reference: the accuracy of a dense run, which counts as 1; by default that of the least sparse points.
         groups: one label a point: whole groups (configurations, seeds) are resampled instead of points.
         resamples: behind the interval.
-        seed: of the resampling.
+        seed: seed of the resampling.
 
     Returns:
         The fit with its interval, or that there is no cliff and why.

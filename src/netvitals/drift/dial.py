@@ -116,9 +116,9 @@ def set_drift(
     Args:
         model: the model.
         loss_fn: a function of (output, target), a mean over the batch; or its name.
-        batch: what a loader yields, a few hundred examples.
+        batch: one batch as a data loader yields it, a few hundred examples.
         mode: ``"as_is"``, ``"train"`` (dropout modules off) or ``"eval"``: how the push is measured.
-        seed: what noise is left in the model is drawn with it.
+        seed: seed of the random numbers that the model draws.
         target: the push to reach; 0 makes the readout zero.
         scale: or the factor itself.
         readout: name of the layer; by default the one that makes the output, found by dataflow.
@@ -201,9 +201,9 @@ def push(model: nn.Module, loss_fn: LossFn, batch: Any, *, mode: Mode = "as_is",
     Args:
         model: any model whose output is a tensor, or holds logits.
         loss_fn: a function of (output, target), or its name.
-        batch: what a loader yields.
+        batch: one batch as a data loader yields it.
         mode: ``"as_is"``, ``"train"`` or ``"eval"``.
-        seed: what noise is left in the model is drawn with it.
+        seed: seed of the random numbers that the model draws.
 
     Returns:
         A tensor of shape (examples,), in float64.

@@ -166,7 +166,7 @@ def random_data_control(
 
     Args:
         factory: makes a new model each time it is called, drawing its weights from torch's generator.
-        loss_fn: a function of (output, target), its name, or None where the model's output holds its own loss.
+        loss_fn: a function of (output, target), its name, or None if the model's output contains its own loss.
         batch: one batch or a loader; it is gone through again and again.
         mode: the mode that activations are measured in; training is in the mode that the factory gives.
         only: activations to compare: names or patterns, or a function of a name.

@@ -137,12 +137,12 @@ def measure(
     from a histogram with bins of 1.6 %. The relative error of these quantiles is at most 0.8 %.
 
     Args:
-        model: left bit for bit as it was.
+        model: any model; it is not changed.
         batch: a loader, or one batch: a tensor, a dict, or a tuple or list that holds a tensor. Bare tensors are given
             as ``iter(tensors)``, so that a list ``[x, y]`` stays one batch.
         mode: ``"as_is"``, ``"train"`` or ``"eval"``.
         only: places to report: names or patterns, or a function of a name.
-        seed: what noise is left in the model is drawn with it.
+        seed: seed of the random numbers that the model draws.
         progress: called with (batches done, batches planned).
         k: an entry above this many root mean squares counts as a spike.
 

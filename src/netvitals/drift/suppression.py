@@ -99,8 +99,8 @@ def centre_weights(model: nn.Module, batch: Any = None, *, only: Only = None) ->
 
     Args:
         model: changed in place; the first forward pass already uses centred rows.
-        batch: what a loader yields, to find the readout by dataflow; without it the layer that is registered last is
-            taken for it, and ``skipped`` says so.
+        batch: one batch as a data loader yields it, to find the readout by dataflow; without it the layer that is
+            registered last is taken for it, and ``skipped`` says so.
         only: layers, by names or patterns (``"blocks.*"``) or a function of a name; by default all linear and
             convolution layers but the readout and those whose weight is tied to another module.
 

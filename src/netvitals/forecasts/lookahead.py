@@ -90,7 +90,7 @@ def look_ahead(
 
     Args:
         model: as it stands, between two steps.
-        loss_fn: a function of (output, target), its name, or None where the model's output holds its loss.
+        loss_fn: a function of (output, target), its name, or None if the model's output contains its loss.
         batches: such as the run trains on, of the same size; each is used once before one is used again.
         optimizer: that moves the model; its copy has its state and its settings.
         rates: learning rates of the coming steps, or of the steps and groups of the optimizer; the last holds from
@@ -102,7 +102,7 @@ def look_ahead(
         orders: number of look-aheads with the batches in different orders; they stop at the first that does not
             diverge.
         clip: the norm that the loop clips gradients to.
-        seed: of the orders, and of what noise the model has.
+        seed: seed of the batch orders and of the random numbers that the model draws.
 
     Returns:
         The losses, and the step at which the copy diverged; or the reason why it could not be trained.

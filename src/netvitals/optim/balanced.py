@@ -43,7 +43,7 @@ class Balanced(Equivariant):
         lr_radial: learning rate of the part that lengthens or shortens a gauge's blocks; default ``lr``. A schedule of
             ``lr`` changes it in proportion.
         reproject: take the orbit's direction out of the preconditioned step.
-        maximize: go uphill.
+        maximize: maximize the loss instead of minimizing it.
 
     >>> from netvitals.optim import SignBase
     >>> net = torch.nn.Linear(3, 1)
@@ -198,9 +198,9 @@ class BalancedAdam(AdamFamily, Balanced):
         lr_radial: learning rate of the part that lengthens or shortens a gauge's blocks; default ``lr``. A schedule of
             ``lr`` changes it in proportion.
         reproject: take the orbit's direction out of the normalised step.
-        maximize: go uphill.
+        maximize: maximize the loss instead of minimizing it.
         amsgrad: divide by the largest running mean of squares so far, as in Adam.
-        foreach: accepted for Adam's sake; steps are batched, with torch's fused kernel where it can be used.
+        foreach: accepted for compatibility with Adam; steps are always batched, with torch's fused kernel if possible.
 
     >>> import torch
     >>> from netvitals.optim import relu_rescale

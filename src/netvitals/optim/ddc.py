@@ -40,7 +40,7 @@ class DDC(Equivariant):
         lr_radial: learning rate of the radial part; default ``lr``. A schedule of ``lr`` changes it in proportion.
         reproject: take the shift's direction out of the preconditioned step too. The paper does so for rescalings only,
             which leaves the base optimiser for shifts (erratum E10); False gives that printed version.
-        maximize: go uphill.
+        maximize: maximize the loss instead of minimizing it.
 
     >>> from netvitals.optim import SGDBase, relu_rescale
     >>> net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
@@ -151,9 +151,9 @@ class DDCAdam(AdamFamily, DDC):
         lr_radial: learning rate of the radial part; default ``lr``. A schedule of ``lr`` changes it in proportion.
         reproject: take the shift's direction out of the normalised step too. The paper does so for rescalings only,
             which leaves Adam for shifts (erratum E10); False gives that printed version.
-        maximize: go uphill.
+        maximize: maximize the loss instead of minimizing it.
         amsgrad: divide by the largest running mean of squares so far, as in Adam.
-        foreach: accepted for Adam's sake; steps are batched, with torch's fused kernel where it can be used.
+        foreach: accepted for compatibility with Adam; steps are always batched, with torch's fused kernel if possible.
 
     >>> import torch
     >>> from netvitals.optim import relu_rescale

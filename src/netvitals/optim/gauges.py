@@ -27,7 +27,7 @@ class Shift:
     Returned by :func:`ce_shift_bias`.
 
     Attributes:
-        name: in reports.
+        name: its name in reports.
         param: bias of the logits (C,), or unembedding (C, d).
     """
 
@@ -88,7 +88,7 @@ class Rescale:
     Returned by :func:`relu_rescale`, :func:`channel_rescale`.
 
     Attributes:
-        name: in reports.
+        name: its name in reports.
         blocks: what is scaled against what.
         followers: (bias, index of its layer).
         degree: q of the activation between two blocks.
@@ -210,7 +210,7 @@ def ce_shift_bias(bias: Parameter, name: str = "logit shift (bias)") -> Shift:
 
     Args:
         bias: bias of the logits (C,).
-        name: of the gauge in reports.
+        name: name of the gauge in reports.
 
     Returns:
         The gauge, one mode.
@@ -226,7 +226,7 @@ def ce_shift_rows(weight: Parameter, name: str = "logit shift (rows)") -> Shift:
 
     Args:
         weight: the unembedding (C, d).
-        name: of the gauge in reports.
+        name: name of the gauge in reports.
 
     Returns:
         The gauge, d modes.
@@ -246,7 +246,7 @@ def relu_rescale(
         first: weight before the activation.
         second: weight after it.
         bias: bias of the first layer, if it has one.
-        name: of the gauge in reports.
+        name: name of the gauge in reports.
 
     Returns:
         The gauge, one mode.
@@ -266,7 +266,7 @@ def chained_rescale(
     Args:
         weights: weights of the layers, in order.
         biases: ``biases[i]`` belongs to ``weights[i]``, None where there is none; the last is free.
-        name: of the gauge in reports.
+        name: name of the gauge in reports.
 
     Returns:
         The gauge, n − 1 modes.
@@ -291,7 +291,7 @@ def channel_rescale(
     Args:
         scaled: (parameter, its channel dimension) of what is scaled, such as ``[(ln.weight, 0), (ln.bias, 0)]``.
         readers: (parameter, its channel dimension) of what reads it, such as ``[(next.weight, 1)]``.
-        name: of the gauge in reports.
+        name: name of the gauge in reports.
         degree: of the activation between them: 1 for ReLU, 2 for its square.
 
     Returns:
@@ -314,7 +314,7 @@ def ln_scale(
         weight: gain γ of the norm (d,).
         bias: its shift β, which is scaled along, or None.
         readers: weights (out, d) of every layer that reads the norm.
-        name: of the gauge in reports.
+        name: name of the gauge in reports.
 
     Returns:
         The gauge, d modes.

@@ -143,8 +143,8 @@ def preflight(
         forward: how to run the model on a batch of any other kind, ``forward(model, batch)``; ``loss_fn`` is a function
             of (output, batch) then, and with None what ``forward`` returns is the loss or holds it.
         batches: at most this many batches are read.
-        seconds: about so long it may take; checks that would take longer say so.
-        seed: of the copies' dropout and noise.
+        seconds: approximate time limit in seconds; checks that would take longer say so.
+        seed: seed of the random numbers that the copies draw.
 
     Returns:
         All checks with their evidence; ``raise_for_failures()`` stops a pipeline.

@@ -42,7 +42,7 @@ def plateau(
         optimizer: SGD, Adam or sign descent, whose rule and learning rate count; or the learning rate of plain gradient
             descent. Its learning rate has to stay the same: with a schedule, watch the vital sign ``plateau``.
         mode: ``"as_is"``, ``"train"`` or ``"eval"``.
-        seed: what noise is left in the model is drawn with it.
+        seed: seed of the random numbers that the model draws.
         step: number of the training step.
         drop: the fraction of the plateau's loss by which the loss must fall.
         level: nominal coverage of the interval.

@@ -207,16 +207,17 @@ def graph(
     """Measure how much of a layer's curvature each connection carries, for example a skip connection.
 
     Args:
-        model: any module; left exactly as it was.
+        model: any module; it is not changed.
         loss_fn: ``loss_fn(output, target)``, or its name; a mean over examples.
-        batch: what a loader yields, with the target.
+        batch: one batch as a data loader yields it, with the target.
         mode: ``"as_is"``, ``"train"`` or ``"eval"``; BatchNorm must use its running statistics, ``mode="eval"``.
-        nodes: names or globs of submodules, a rule ``(name, module) -> bool``, or None for the model's blocks.
-        seed: of the probes.
+        nodes: names or glob patterns of submodules, a function ``(name, module) -> bool``, or None for the model's
+            blocks.
+        seed: seed of the random probes.
         progress: called with (probes done, probes planned).
         of: the node w whose Hessian blocks are measured; the first one by default.
         probes: products of each edge; where w is no wider, the whole basis, and norms are exact.
-        memory: bytes for the graph.
+        memory: memory budget in bytes for the graph.
 
     Returns:
         Norms of the part that each edge carries, of the blocks, and of pairs of paths, with standard errors.

@@ -77,7 +77,7 @@ def value_output(
     Args:
         model: the model; a copy of it in float64 is run, in eval mode.
         loss_fn: "ce" (over the last dimension), "mse", or torch's losses of that kind.
-        batch: what a loader yields, with a target.
+        batch: one batch as a data loader yields it, with a target.
         only: names or patterns of output projections, or a function of a name.
         progress: called with (heads scanned, all).
         ts: sizes of the weakest singular value, over the largest.

@@ -157,7 +157,7 @@ def rates(
             (fused or not, shared keys and values, rotary positions), with weights used once or more; a float64 copy of
             it is run. Anything else is refused by name.
         loss_fn: "mse", "ce", or torch's losses of that kind: the likelihood of the expected Fisher.
-        batch: what a loader yields; a target is not used.
+        batch: one batch as a data loader yields it; a target is not used.
         mode: "eval", "train" (batch statistics, dropout modules off) or "as_is".
         ts: three places on the path or more.
         units: which channel is made dead, by a layer that writes the axis; the one with the smallest weights where none
