@@ -56,7 +56,7 @@ class Recorder:
     """Collects the measurements of one step on the device, and moves them to the host in a single transfer.
 
     Args:
-        step: of training.
+        step: the training step.
 
     >>> recorder = Recorder(step=3)
     >>> recorder.vital = "gates"

@@ -113,7 +113,7 @@ def cliff(
 
     Args:
         sparsity: measured sparsity of every run, at five different values or more: ``drift.sparsity(...).mean``.
-        accuracy: of the same runs; for a loss, give its reciprocal.
+        accuracy: accuracy of the same runs; for a loss, give its reciprocal.
         reference: the accuracy of a dense run, which counts as 1; by default that of the least sparse points.
         groups: one label a point: whole groups (configurations, seeds) are resampled instead of points.
         resamples: behind the interval.

@@ -170,10 +170,10 @@ def random_data_control(
         batch: one batch or a loader; it is gone through again and again.
         mode: the mode that activations are measured in; training is in the mode that the factory gives.
         only: activations to compare: names or patterns, or a function of a name.
-        seed: of models and noise; the generator is left as it was.
+        seed: seed of models and noise; the global random generator is not changed.
         progress: called with (trainings done, trainings planned).
         inits: models to make; each is trained twice.
-        steps: of each training: ``2 · inits · steps`` forward and backward passes in all.
+        steps: number of steps of each training: ``2 · inits · steps`` forward and backward passes in all.
         optimizer: makes the optimizer from the parameters; ``torch.optim.Adam`` with a rate of 1e-3 by default.
 
     Returns:

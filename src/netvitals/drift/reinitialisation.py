@@ -68,7 +68,7 @@ class LayerSigns:
     Part of :class:`SignAnalysis`.
 
     Attributes:
-        site: where it is.
+        site: the place of the activation.
         kind: ``activation``, or ``linear`` for a linear or convolution layer.
         statistics: metric -> mean with its standard error over initialisations.
     """

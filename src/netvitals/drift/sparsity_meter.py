@@ -42,7 +42,7 @@ class SiteSparsity(Result):
     Part of :class:`SparsityReport`.
 
     Attributes:
-        site: where it is.
+        site: the place of the activation.
         hard: share of exact zeros.
         soft: share of |a| <= soft_tau * max |a|.
         soft_tau: the share of the maximum really used: within 0.8 % of the one asked for.

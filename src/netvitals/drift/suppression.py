@@ -143,7 +143,7 @@ def project_gradients(
     Args:
         model: hooks are put on its weights.
         optimizer: one or several that scale or turn gradients; None for SGD.
-        batch: as for :func:`centre_weights`.
+        batch: the same as for :func:`centre_weights`.
         only: layers, as for :func:`centre_weights`.
 
     Returns:

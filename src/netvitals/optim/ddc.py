@@ -32,11 +32,11 @@ class DDC(Equivariant):
             ``descent``).
         lr: learning rate of the radial part (of a log norm) and of the tangential one, in units of the block's norm.
         betas: decay of the running means of gradients and of their squares, as in AdamW.
-        eps: added to the root of the squares, as in AdamW.
-        weight_decay: as in AdamW, decoupled.
+        eps: small number added to the denominator, as in AdamW.
+        weight_decay: decoupled weight decay, as in AdamW.
         vertical: how to move along the orbit itself: "frozen", "sgd" or "base" (which normalises round-off when the
             loss is exactly invariant).
-        lr_vertical: its learning rate; default ``lr``. A schedule of ``lr`` changes it in proportion.
+        lr_vertical: learning rate along the symmetry; default ``lr``. A schedule of ``lr`` changes it in proportion.
         lr_radial: learning rate of the radial part; default ``lr``. A schedule of ``lr`` changes it in proportion.
         reproject: take the shift's direction out of the preconditioned step too. The paper does so for rescalings only,
             which leaves the base optimiser for shifts (erratum E10); False gives that printed version.
@@ -143,11 +143,11 @@ class DDCAdam(AdamFamily, DDC):
         lr: learning rate of a log norm, and of the directions in units of the block's norm: smaller than Adam's by
             about the root of the number of weights in a block.
         betas: decay of the running means of gradients and of their squares, as in AdamW.
-        eps: added to the root of the squares, as in AdamW.
-        weight_decay: as in AdamW, decoupled.
+        eps: small number added to the denominator, as in AdamW.
+        weight_decay: decoupled weight decay, as in AdamW.
         vertical: how to move along the orbit itself: "frozen", "sgd" or "adam" (which normalises round-off when the
             loss is exactly invariant).
-        lr_vertical: its learning rate; default ``lr``. A schedule of ``lr`` changes it in proportion.
+        lr_vertical: learning rate along the symmetry; default ``lr``. A schedule of ``lr`` changes it in proportion.
         lr_radial: learning rate of the radial part; default ``lr``. A schedule of ``lr`` changes it in proportion.
         reproject: take the shift's direction out of the normalised step too. The paper does so for rescalings only,
             which leaves Adam for shifts (erratum E10); False gives that printed version.

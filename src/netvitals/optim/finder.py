@@ -151,7 +151,7 @@ def orbit_change(model: nn.Module, loss_fn: LossFn, batch: Any, *, gauge: Gauge,
         model: a model; it is run in eval mode and not changed.
         loss_fn: "ce", "mse", torch's losses of that kind, or any function of (output, target).
         batch: one batch as a data loader yields it.
-        gauge: over parameters of ``model``.
+        gauge: a symmetry of parameters of ``model``.
         seed: seed of the random move.
 
     Returns:

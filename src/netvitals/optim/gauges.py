@@ -292,7 +292,7 @@ def channel_rescale(
         scaled: (parameter, its channel dimension) of what is scaled, such as ``[(ln.weight, 0), (ln.bias, 0)]``.
         readers: (parameter, its channel dimension) of what reads it, such as ``[(next.weight, 1)]``.
         name: name of the gauge in reports.
-        degree: of the activation between them: 1 for ReLU, 2 for its square.
+        degree: degree of the activation between them: 1 for ReLU, 2 for its square.
 
     Returns:
         The gauge, one mode a channel.

@@ -23,9 +23,9 @@ class Recurrence:
     Part of :class:`Anatomy`.
 
     Attributes:
-        name: of the module or layer.
-        kind: how it is used again.
-        calls: in one pass.
+        name: name of the module or layer.
+        kind: how it is used several times.
+        calls: number of calls in one pass.
         weights: names of the parameters.
     """
 

@@ -127,7 +127,7 @@ def spectral_density(
         nodes: submodules the matrix is over, as in ``top_eigenvalues``.
         seed: seed of the random start vectors.
         progress: called with (steps done, steps planned).
-        steps: of Lanczos in each run; at most the size of the matrix.
+        steps: number of Lanczos steps in each run; at most the size of the matrix.
         runs: independent start vectors, which advance together; the spread over them is the standard error.
         part: ``"H"``, ``"GN"`` or ``"T"``, as in ``top_eigenvalues``.
         node: only the diagonal block of this node; None is the whole matrix.

@@ -116,7 +116,7 @@ def top_eigenvalues(
         node: only the diagonal block of this node; None is the whole matrix.
         space: ``"parameter"`` or ``"activation"``.
         tol: stop when every residual is below ``tol`` times the largest eigenvalue in size.
-        most: at most this many steps; ``converged`` says whether they sufficed.
+        most: largest number of steps; ``converged`` says whether they sufficed.
         dtype: measure a copy of the model in this dtype.
         memory: memory budget in bytes for graph, products and Lanczos vectors.
         resume: a folder for the state of a measurement of many batches, as in ``between_layers``.

@@ -236,7 +236,7 @@ def trace(
         progress: called with (products done, products planned).
         probes: number of Hessian-vector products, at least 2.
         part: the whole Hessian, its Gauss–Newton part, or what is left.
-        distribution: of the probes, ``"rademacher"`` (signs) or ``"gaussian"``.
+        distribution: distribution of the probes, ``"rademacher"`` (signs) or ``"gaussian"``.
         method: ``"examples"`` (every example has probes of its own, which is right where examples do not see each
             other), ``"hutchinson"`` (all share them), ``"hutch++"`` (the large part of the matrix is taken out with a
             third of the probes first), or ``"auto"``: the first where a look at the Hessian between examples finds

@@ -116,7 +116,7 @@ def measure_plateau(
         seed: seed of the random numbers that the model draws.
         step: the training step of this measurement.
         anatomy: the result of ``anatomy.chart`` for this model; computed if left out.
-        optimizer: whose rule and moments say how fast the loss falls; plain gradient descent if left out.
+        optimizer: the optimizer whose update rule gives the speed of the loss; plain gradient descent if left out.
 
     Returns:
         Signal, losses, and gradients and gains by layer; or the reason why no forecast can rest on this network.

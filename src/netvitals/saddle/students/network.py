@@ -89,7 +89,7 @@ def he_stack(
         eps: factor of the small layers, one or several.
         seeds: one network is drawn per seed.
         outputs: output dimension.
-        dtype: of the weights; they are drawn in float64.
+        dtype: dtype of the weights, which are drawn in float64.
 
     Returns:
         One tensor per layer, (copies, n_out, n_in) with copies = factors × seeds.

@@ -63,7 +63,7 @@ def descend(
         weights: stack of networks; it is copied.
         task: the teacher.
         lr: learning rate; layer ℓ moves with ``lr * rates[ℓ]``.
-        steps: at most so many steps.
+        steps: largest number of steps.
         batch: fresh inputs per step, shared by all copies.
         seed: seed of the random inputs.
         rates: factor on ``lr`` for each layer; 1 by default.

@@ -47,7 +47,7 @@ class LayerDeviation(Result):
     Part of :class:`RateDeviation`.
 
     Attributes:
-        layer: its name.
+        layer: name of the layer.
         factor: ``G`` or ``A``.
         predicted: exponent; None where the factor is zero for every example.
         why: what sets it: the primitive that its cheapest way ends at.

@@ -49,7 +49,7 @@ class RankSelection(Result):
     Part of what :meth:`SpectraHistory.select` returns.
 
     Attributes:
-        layer: its name.
+        layer: name of the layer.
         predicted: exponent.
         rank: which eigenvalue, 0 the smallest; None where none fits.
         fit: of that rank; None where there is none.
@@ -110,7 +110,7 @@ class SpectraHistory(Result):
         """The exponent of every kept rank of a layer.
 
         Args:
-            layer: its name.
+            layer: name of the layer.
             axis: "given", "loss" or "activations".
 
         Returns:
@@ -124,7 +124,7 @@ class SpectraHistory(Result):
         """Observed minus predicted at every checkpoint: the slope over the checkpoints around it.
 
         Args:
-            layer: its name.
+            layer: name of the layer.
             rank: which eigenvalue.
             axis: "given", "loss" or "activations".
             window: checkpoints behind each slope, three or more.

@@ -73,7 +73,7 @@ def predict_rates(
             ``ProjectedChain`` or a ``CrossAttentionChain`` with noisy targets.
         batch: inputs, for a module, which is charted on them in the mode it is in.
         noisy: targets carry noise, so that the dead residual is of order one; noise-free adds 2L to every G rate.
-        direction: which dead direction of a chain with several.
+        direction: index of the dead direction, for a chain with several.
 
     Returns:
         Exponents of t by layer for G, A and the stream after it (of a module: at its end); None without a law.
