@@ -17,9 +17,9 @@ Written by `netvitals explain --codes`. Warnings and errors of netvitals end wit
 `(netvitals explain no-loss)`. `netvitals explain CODE` prints the entry that is also on this page.
 
 An error about an argument (*every must be a whole number of steps, 1 or more, got 0*) has no code. Such an error says
-what was given, what was expected and what to do. A warning never ends your training: the error inside netvitals was caught, and
-`skipped` lists what was not measured. Set `NETVITALS_DEBUG=1` before a command to see the traceback of an error.
-`netvitals doctor` checks the installation."""
+what was given, what was expected and what to do. A warning never ends your training: the error inside netvitals was
+caught, and `skipped` lists what was not measured. Set `NETVITALS_DEBUG=1` before a command to see the traceback of an
+error. `netvitals doctor` checks the installation."""
 
 PLACES = """## What could not be measured
 
