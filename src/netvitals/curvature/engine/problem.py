@@ -51,9 +51,10 @@ class Problem:
     def loss(self, outputs: Any, targets: tuple[Any, ...] | None = None) -> Tensor:
         """The loss of the outputs; of other ``targets`` than the batch's where they are given."""
         task = self.task if targets is None else replace(self.task, targets=targets)
-        loss = _loss_of_all(task, outputs)
-        if loss is None:
-            loss = task.loss(outputs)
+        with _shown_by(self.original, self.model):
+            loss = _loss_of_all(task, outputs)
+            if loss is None:
+                loss = task.loss(outputs)
         if not loss.is_floating_point():
             raise ValueError(f"loss_fn returned {loss.dtype}, expected a floating number that can be differentiated")
         if not torch.isfinite(loss).all():
@@ -82,6 +83,20 @@ class Problem:
             for m in self.model.modules()
             if isinstance(m, nn.modules.batchnorm._BatchNorm)
         )
+
+
+@contextmanager
+def _shown_by(original: nn.Module | None, twin: nn.Module) -> Iterator[None]:
+    """The user's model shows what its measured copy holds: a loss may read parameters and activations by its name."""
+    pairs = [] if original is None else list(zip(original.modules(), twin.modules()))
+    own = [vars(module) for module, _ in pairs]
+    try:
+        for module, copied in pairs:
+            object.__setattr__(module, "__dict__", vars(copied))
+        yield
+    finally:
+        for (module, _), attributes in zip(pairs, own):
+            object.__setattr__(module, "__dict__", attributes)
 
 
 def _loss_of_all(task: Task, outputs: Any) -> Tensor | None:
