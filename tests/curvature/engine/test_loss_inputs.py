@@ -209,9 +209,7 @@ def test_a_models_own_loss_may_have_a_second_term_among_its_outputs(task):
 def test_half_of_the_examples_are_half_of_what_the_loss_reads(task):
     """A mean over examples stays one: reductions by example are allowed, and their mean is the whole."""
     net, batch = task
-    each = curvature.between_layers(
-        net, by_attribute(net), batch, nodes=NODES, method="exact", reduction="per_sample"
-    )
+    each = curvature.between_layers(net, by_attribute(net), batch, nodes=NODES, method="exact", reduction="per_sample")
     mean = curvature.between_layers(net, by_attribute(net), batch, nodes=NODES, method="exact")
     torch.testing.assert_close(each.blocks.hessian.mean(0), mean.blocks.hessian, rtol=1e-9, atol=1e-12)
     bare = lambda out, y: whole(out, net.first, net.second, y) * len(out)
@@ -238,11 +236,5 @@ def test_a_term_that_torch_does_not_hand_over_is_refused(task):
             return 2 * ctx.saved_tensors[0] * g
 
     loss = lambda out, y: F.mse_loss(out, y) + Square.apply(net.second).mean()
-    try:
-        found = curvature.between_layers(net, loss, batch, nodes=NODES, method="exact")
-    except ValueError as error:
-        assert "reads something that was not seen" in str(error)
-    else:  # a torch that hands custom functions to modes as well
-        plain = lambda out, y: F.mse_loss(out, y) + net.second.square().mean()
-        wanted = curvature.between_layers(net, plain, batch, nodes=NODES, method="exact")
-        torch.testing.assert_close(found.blocks.hessian, wanted.blocks.hessian)
+    with pytest.raises(ValueError, match="reads something that was not seen"):
+        curvature.between_layers(net, loss, batch, nodes=NODES, method="exact")

@@ -20,10 +20,20 @@ class Problem:
     """``loss_fn(model(x), y)`` for one batch in any form that :func:`netvitals.capture.task.task_of` understands.
 
     Without a loss function the model's own ``output.loss`` is taken. With ``dtype`` the model, the loss and the
-    floating tensors of the batch are copied in that dtype, and the user's own are not touched at all.
+    floating tensors of the batch are copied in that dtype, and the user's own are not touched at all. ``noise`` seeds
+    what the model draws, in every pass the same: of many batches each has a number of its own, so that the mean over
+    batches is one over draws too.
     """
 
-    def __init__(self, model: nn.Module, loss_fn: LossFn, batch: Any, dtype: torch.dtype | None = None) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        loss_fn: LossFn,
+        batch: Any,
+        dtype: torch.dtype | None = None,
+        noise: int | None = None,
+    ) -> None:
+        self.noise = noise
         model = getattr(model, "_orig_mod", model)  # a compiled module has no second derivatives, its original has
         task = task_of(model, loss_fn, batch)
         first = next((p for p in model.parameters() if p.is_floating_point()), None)
@@ -46,6 +56,8 @@ class Problem:
         return self.task.loss_fn is None
 
     def outputs(self) -> Any:
+        if self.noise is not None:
+            torch.manual_seed(self.noise)
         return self.task.forward()
 
     def loss(self, outputs: Any, targets: tuple[Any, ...] | None = None) -> Tensor:
@@ -170,17 +182,32 @@ def laboratory(model: nn.Module, mode: Mode = "as_is") -> Iterator[None]:
             torch.backends.cudnn.enabled = cudnn
 
 
-def refuse_noise(model: nn.Module) -> None:
+def refuse_noise(problem: Problem) -> None:
     """A product with a random network estimates nothing: name the dropout that is still on."""
-    for name, m in model.named_modules():
+    for name, m in problem.model.named_modules() if problem.noise is None else ():
         if not m.training:
             continue
         p = getattr(m, "p", None) if isinstance(m, nn.modules.dropout._DropoutNd) else getattr(m, "dropout", None)
         if isinstance(p, (int, float)) and p > 0:
+            raise ValueError(f"dropout is on in {name or 'the model'!r} (p = {p:g}), {MANY_DRAWS}")
+
+
+def refuse_randomness(before: Sequence[Tensor], after: Sequence[Tensor]) -> None:
+    """Raise a sentence where the outputs of two passes of the same batch differ."""
+    for a in after:
+        same = [b for b in before if b.shape == a.shape]
+        tol = 1e-3 * float(a.detach().abs().max())
+        if same and all(float((a.detach() - b).abs().max()) > tol for b in same):
             raise ValueError(
-                f"dropout is on in {name or 'the model'!r} (p = {p:g}): each product would see another "
-                "network. Call model.eval(), or pass mode='eval'"
+                "two forward passes of the same batch differ: the model draws random numbers (functional dropout? "
+                f"noise?), {MANY_DRAWS}"
             )
+
+
+MANY_DRAWS = (
+    "and one batch is one draw of many networks. Call model.eval() or pass mode='eval'; or give a list of batches, "
+    "[batch] * 16 for one: each has a draw of its own, and the numbers are means over them with their spread"
+)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from netvitals.curvature.engine.stream import BatchStream, several
 from netvitals.curvature.engine.tape import Space, Tape, recorded
 from netvitals.curvature.measure import metrics
 from netvitals.curvature.measure.block_estimates import estimates, over_batches
-from netvitals.curvature.measure.exact import Blocks, block_norms, exact_blocks
+from netvitals.curvature.measure.exact import Blocks, block_norms, exact_blocks, mean_blocks
 from netvitals.curvature.measure.result import InterlayerCurvature
 from netvitals.curvature.measure.sweeping import Sweep, sweep
 
@@ -49,13 +49,17 @@ def between_layers(
 ) -> InterlayerCurvature:
     r"""Resonance, coupling, stable rank and GN-gap of every pair of nodes, in one sweep.
 
+    A loss may read activations and parameters besides the output (penalties kept as attributes of modules, outputs of
+    the model): GN has the curvature of the loss in all it reads. A number that the model computes is read as a number.
+
     $R=\|H_{v,w}\|_F$, $C=R(v,w)/\sqrt{R(v,v)R(w,w)}$, $D=\|H\|_F^2/\|H\|_2^2$, $\mathrm{Gap}=\|H^T\|_F/\|H^{GN}\|_F$.
 
     Args:
         model: any module; left exactly as it was.
         loss_fn: ``loss_fn(output, target)``, its name, or None for the model's own ``output.loss``.
         batch: what a loader yields: ``(x, y)``, several inputs and a target, or a dict; or a list of batches or a
-            loader, whose mean Hessian is then measured with one batch in memory at a time.
+            loader, whose mean Hessian is then measured with one batch in memory at a time. Each batch has its own draw
+            of dropout and other noise that is on: ``[batch] * 16`` is a mean over draws, ``sampling`` their spread.
         mode: ``"as_is"``, ``"train"`` (batch statistics, dropout off) or ``"eval"``.
         nodes: names or globs of submodules, a rule ``(name, module) -> bool``, or None for the model's blocks.
         seed: of the probes; the same seed gives the same numbers.
@@ -86,25 +90,36 @@ def between_layers(
         dtype = torch.float64
     by_sample = reduction in ("per_sample", "mean_of_norms")
     if several(batch):
-        if method == "exact" or reduction != "mean_block":
+        if reduction != "mean_block":
             raise ValueError(
-                f"method={method!r} with reduction={reduction!r} takes one batch; many batches are measured with "
-                "method='stochastic' and reduction='mean_block'"
+                f"reduction={reduction!r} keeps examples apart and takes one batch; of many batches the mean is "
+                "measured, reduction='mean_block'"
             )
         about = {"nodes": nodes, "seed": seed, "probes": probes, "space": space, "plain": plain, "refine": refine}
-        journal = opened(resume, "between_layers", model, {**about, "dtype": dtype, "mode": mode})
+        journal = None
+        if method == "stochastic":
+            journal = opened(resume, "between_layers", model, {**about, "dtype": dtype, "mode": mode})
         with BatchStream(
             model, loss_fn, batch, nodes=nodes, space=space, dtype=dtype, mode=mode, memory=memory, journal=journal
         ) as stream:
-            found = sweep(
-                stream, probes=probes, seed=seed, by_sample=False, plain=plain, refine=refine, progress=progress
-            )
-        values, errors, bound = _of_sweep(stream.tape, stream, found, False)
-        settings = _Settings("stochastic", reduction, probes=probes, seed=seed)
-        sampling = over_batches(found, np.array(stream.weights, float))
+            if method == "exact":
+                blocks, shares = mean_blocks(stream, budget=memory)
+                values, errors = _of_blocks(block_norms(blocks))
+                bound = None
+            else:
+                blocks, found = (
+                    None,
+                    sweep(
+                        stream, probes=probes, seed=seed, by_sample=False, plain=plain, refine=refine, progress=progress
+                    ),
+                )
+                values, errors, bound = _of_sweep(stream.tape, stream, found, False)
+                shares = found.shares
+        settings = _Settings(method, reduction, probes=probes if method == "stochastic" else 0, seed=seed)
+        sampling = over_batches(shares, np.array(stream.weights, float))
         if journal is not None:
             journal.close()
-        return _result(stream.tape, stream, settings, values, errors, bound=bound, sampling=sampling)
+        return _result(stream.tape, stream, settings, values, errors, blocks=blocks, bound=bound, sampling=sampling)
     with recorded(model, loss_fn, batch, nodes=nodes, space=space, dtype=dtype, mode=mode, memory=memory) as tape:
         if by_sample:
             _require_separate_examples(tape, reduction)

@@ -97,18 +97,18 @@ def _moved(tail: np.ndarray, spread: np.ndarray) -> np.ndarray:
     return mean * np.minimum(ratio(spread / (k * few_pairs(k)), mean**2), MOST)
 
 
-def over_batches(found: Sweep, weights: np.ndarray) -> dict[str, np.ndarray]:
-    r"""Standard errors over batches, of what other data would have given.
+def over_batches(shares: dict[str, np.ndarray], weights: np.ndarray) -> dict[str, np.ndarray]:
+    r"""Standard errors over batches, of what other data or other draws would have given; from shares (batches, N, N).
 
     A batch moves $\|\bar H\|$ by $u_b=\langle\bar H,H_b\rangle/\|\bar H\|$, whose weighted mean is the norm; ratios of
     norms follow by the chain rule. Of the stable rank it is not known.
     """
-    if not found.shares:
+    if not shares:
         return {}
     share = weights / weights.sum()
     moved, norm = {}, {}
     for kind in KINDS:
-        both = (found.shares[kind] + found.shares[kind].swapaxes(1, 2)) / 2
+        both = (shares[kind] + shares[kind].swapaxes(1, 2)) / 2
         square = np.maximum(np.tensordot(share, both, 1), 0.0)
         norm[kind] = np.sqrt(square)
         moved[kind] = ratio(both, norm[kind][None])
@@ -137,6 +137,14 @@ def sampling_error(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
         return np.full(values.shape[1:], np.nan)
     off = values - np.tensordot(share, values, 1)
     return np.sqrt(b / (b - 1) * np.tensordot(share**2, off**2, 1))
+
+
+def frobenius(squares: np.ndarray, exact: bool) -> tuple[float, float]:
+    """Frobenius norm from products with the basis, or with probes, and its standard error."""
+    if exact:
+        return float(np.sqrt(squares.sum())), 0.0
+    mean, error = float(squares.mean()), float(squares.std(ddof=1)) / squares.size**0.5
+    return mean**0.5, error / (2 * mean**0.5) if mean > 0 else 0.0
 
 
 def _coupling(f: np.ndarray, centred: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
