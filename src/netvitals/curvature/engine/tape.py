@@ -7,7 +7,7 @@ intermediate tensor: for operations whose backward keeps their *output* (tanh, s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -173,7 +173,8 @@ class Tape:
         loss = self.problem.loss(outputs)
         self.loss = float(loss.detach())
         logits = main_output(outputs)
-        others = [o for o in self.outputs if o.grad_fn is not None and o.grad_fn is not loss.grad_fn]
+        own = outputs.get("loss") if isinstance(outputs, Mapping) else getattr(outputs, "loss", None)
+        others = [o for o in self.outputs if o.grad_fn not in (None, loss.grad_fn) and o is not own]
         candidates = [logits, *others] if isinstance(logits, Tensor) else [o for o in others if o.ndim]
         heads = ends(loss.grad_fn, candidates, [leaf for ls in self.leaves for leaf in ls])
         if heads:

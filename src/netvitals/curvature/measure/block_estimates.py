@@ -140,11 +140,19 @@ def sampling_error(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def frobenius(squares: np.ndarray, exact: bool) -> tuple[float, float]:
-    """Frobenius norm from products with the basis, or with probes, and its standard error."""
+    """Frobenius norm from squared products with the basis, or with probes, and its standard error.
+
+    Few squares know their own spread badly, and are low where it is: the mean is moved by three quarters of its
+    relative variance, as in :func:`_moved`, and the error widened as Student's t is.
+    """
     if exact:
         return float(np.sqrt(squares.sum())), 0.0
-    mean, error = float(squares.mean()), float(squares.std(ddof=1)) / squares.size**0.5
-    return mean**0.5, error / (2 * mean**0.5) if mean > 0 else 0.0
+    k, mean = squares.size, float(squares.mean())
+    if mean <= 0:
+        return 0.0, 0.0
+    variance = float(squares.var(ddof=1)) / k
+    size = (mean * (1 + 0.75 * min(variance / mean**2, MOST))) ** 0.5
+    return size, (variance * (k - 1) / max(k - 3, 0.5)) ** 0.5 / (2 * size)
 
 
 def _coupling(f: np.ndarray, centred: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
