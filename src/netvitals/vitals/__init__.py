@@ -3,7 +3,7 @@
 ``names()`` lists them, ``get(name)`` makes one, ``default()`` makes those that are on when nothing is chosen, and
 ``choose(["default", "plateau"])`` adds to them. Each class says what it means, what it writes and how often it looks:
 ``reference()`` makes ``docs/vital-signs.md`` of it. What they measure is there for everybody in the rooms behind them:
-``gates.measure``, ``drift.euler``, ``saddle.imbalance``, ``singular.readout``, ``curvature.interlayer``.
+``gates.measure``, ``drift.euler``, ``saddle.imbalance``, ``singular.readout``, ``curvature.between_layers``.
 """
 
 from __future__ import annotations

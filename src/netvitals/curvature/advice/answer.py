@@ -154,8 +154,9 @@ class CurvatureReport(Result):
         if necks:
             neck = necks[0]
             said.append(
-                f"{neck.node} is a bottleneck: width {neck.width}, {neck.stable_rank:.1f} directions of curvature pass "
-                "it. Widen it, or lead a skip connection around it, if more should."
+                f"{neck.node} is a bottleneck: width {neck.width}, and curvature passes it in {neck.stable_rank:.1f} "
+                f"(D) to {neck.effective_dimension:.1f} (d_eff) directions. Where these are nearly all of its width, "
+                "widen it or lead a skip connection around it; where they are far fewer, its width is not the limit."
             )
         return said
 

@@ -21,12 +21,14 @@ class CurvatureBottleneck(Result):
     width: int
     before: tuple[str, ...]
     stable_rank: float  # mean over pairs on either side
+    effective_dimension: float  # mean over these pairs
     coupling: float
 
     def __str__(self) -> str:
         return (
             f"{self.node} ({self.width} wide) carries everything from {', '.join(self.before)}: across it the "
-            f"stable rank is {self.stable_rank:.2f} and the coupling {self.coupling:.2f}"
+            f"stable rank is {self.stable_rank:.2f}, the effective dimension {self.effective_dimension:.1f} and the "
+            f"coupling {self.coupling:.2f}"
         )
 
 
@@ -66,7 +68,7 @@ def bottlenecks(found: InterlayerCurvature) -> list[CurvatureBottleneck]:
     """Necks: nodes that wider nodes must pass on the way to the output, and that wider ones follow.
 
     Args:
-        found: what ``interlayer`` returned in activation space.
+        found: what ``between_layers`` returned in activation space.
 
     Returns:
         The necks, narrowest first.
@@ -96,6 +98,7 @@ def bottlenecks(found: InterlayerCurvature) -> list[CurvatureBottleneck]:
                 width=width[u],
                 before=before,
                 stable_rank=float(np.nanmean(found.stable_rank[rows, cols])),
+                effective_dimension=float(np.nanmean(found.effective_dimension[rows, cols])),
                 coupling=float(np.nanmean(found.coupling[rows, cols])),
             )
         )
@@ -106,7 +109,7 @@ def dropped_blocks(found: InterlayerCurvature, least: float = 0.0) -> list[Dropp
     """Where a block-diagonal (K-FAC-type) method errs: cross-blocks by their share, largest first.
 
     Args:
-        found: what ``interlayer`` returned, mostly in parameter space.
+        found: what ``between_layers`` returned, mostly in parameter space.
         least: leave out blocks with a share of at most this.
 
     Returns:
@@ -141,7 +144,7 @@ def recommend(found: InterlayerCurvature, small: float = 0.1, large: float = 0.7
     its weights, and an optimizer moves the weights.
 
     Args:
-        found: what ``interlayer(space="parameter")`` returned.
+        found: what ``between_layers(space="parameter")`` returned.
         small: a smaller share missed, over all pairs, calls for Gauss–Newton.
         large: a larger one calls for the full Hessian; above 0.7 most of the squared curvature is missed.
 
@@ -160,7 +163,7 @@ def recommend(found: InterlayerCurvature, small: float = 0.1, large: float = 0.7
     if found.space != "parameter":
         raise ValueError(
             "advice about optimizers is about parameters, and this was measured in activation space, where the gap is "
-            "another one: use interlayer(..., space='parameter') or curvature.report"
+            "another one: use between_layers(..., space='parameter') or curvature.report"
         )
     missed, _ = found.missed_in_all
     live = np.where(found.gauss_newton > 0, found.gn_gap, -np.inf)

@@ -52,7 +52,7 @@ def decay(found: InterlayerCurvature, distance: Callable[[str, str], int | None]
     cancellation between examples. ``fixed_end`` and ``reduction="mean_of_norms"`` tell them apart.
 
     Args:
-        found: what ``interlayer`` returned.
+        found: what ``between_layers`` returned.
         distance: of two nodes by name, or None where they have none.
 
     Returns:
@@ -173,7 +173,7 @@ def bandwidth(found: InterlayerCurvature, eps: float = 0.05) -> int:
     """Smallest band that leaves out at most ``eps`` of the Frobenius norm: what a banded preconditioner needs.
 
     Args:
-        found: what ``interlayer`` returned.
+        found: what ``between_layers`` returned.
         eps: relative Frobenius error that may be left out.
 
     Returns:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from html import escape
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
 from netvitals.curvature.measure.result import InterlayerCurvature
 
-Weight = Literal["resonance", "coupling", "stable_rank", "gn_gap", "missed"]
+Weight = Literal["resonance", "coupling", "stable_rank", "effective_dimension", "gn_gap", "missed"]
 
 
 def heatmap_svg(found: InterlayerCurvature, weight: Weight = "coupling", cell: int = 36) -> str:
     """A matrix as a self-contained SVG: rows and columns named, the number in each cell, a legend of the shades.
 
     Args:
-        found: what ``interlayer`` returned.
+        found: what ``between_layers`` returned.
         weight: the metric in the cells.
         cell: pixels.
 
@@ -79,6 +79,6 @@ def drawing(width: float, height: float, parts: list[str]) -> str:
 
 def matrix_of(found: InterlayerCurvature, weight: str) -> np.ndarray:
     """The matrix of that name; a sentence where there is none."""
-    if weight not in ("resonance", "coupling", "stable_rank", "gn_gap", "missed"):
-        raise ValueError(f"weight is {weight!r}, expected 'resonance', 'coupling', 'stable_rank', 'gn_gap' or 'missed'")
+    if weight not in get_args(Weight):
+        raise ValueError(f"weight is {weight!r}, expected one of {', '.join(map(repr, get_args(Weight)))}")
     return getattr(found, weight)

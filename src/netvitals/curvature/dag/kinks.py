@@ -53,7 +53,7 @@ class Certificate:
 def certificate(thing: Graph | DagEvaluation | nn.Module) -> Certificate:
     """Of a graph by its rules, of an evaluation by its contracted tensors, of a module by the kinds of its submodules.
 
-    A module's functional calls are not seen; there the evaluation or ``interlayer`` has the last word. Normalisation
+    A module's functional calls are not seen; there the evaluation or ``between_layers`` has the last word. Norms
     and softmax bend; batch normalisation bends in train mode only.
 
     Args:

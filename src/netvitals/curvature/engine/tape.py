@@ -7,7 +7,7 @@ intermediate tensor: for operations whose backward keeps their *output* (tanh, s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property

@@ -19,7 +19,7 @@ from netvitals.curvature.engine.tape import Space, Tape, recorded
 from netvitals.curvature.measure import metrics
 from netvitals.curvature.measure.block_estimates import estimates, over_batches
 from netvitals.curvature.measure.exact import Blocks, block_norms, exact_blocks, mean_blocks
-from netvitals.curvature.measure.result import InterlayerCurvature
+from netvitals.curvature.measure.result import FLAGS, METRICS, InterlayerCurvature
 from netvitals.curvature.measure.sweeping import Sweep, sweep
 
 Matrices = dict[str, np.ndarray]
@@ -162,13 +162,14 @@ def _of_blocks(norms: Matrices) -> tuple[Matrices, Matrices]:
         "stable_rank": metrics.ratio(norms["H"], top, np.nan) ** 2,
         "gn_gap": metrics.gn_gap(norms["T"], norms["GN"]),
         "spectral_norm": norms["spectral"],
+        "effective_dimension": metrics.ratio(norms["nuclear"], top, np.nan),
     }
     return values, {k: np.zeros_like(v) for k, v in values.items()}
 
 
 def _of_sweep(
     tape: Tape, products: Products | BatchStream, found: Sweep, by_sample: bool
-) -> tuple[Matrices, Matrices, np.ndarray]:
+) -> tuple[Matrices, Matrices, Matrices]:
     """The metrics that a sweep estimates, the standard errors of its probes, and where a stable rank is a bound."""
     copies = tape.examples if by_sample else 1
     e = estimates(found, [products.size(v) // copies for v in range(len(tape.nodes))])
@@ -181,8 +182,12 @@ def _of_sweep(
         "stable_rank": e.stable_rank,
         "gn_gap": e.gap,
         "spectral_norm": scale * e.spectral,
+        "effective_dimension": e.effective_dimension,
     }
-    bound = np.asarray(e.stable_rank_is_bound.any(0))
+    bound = {
+        "stable_rank_is_bound": np.asarray(e.stable_rank_is_bound.any(0)),
+        "effective_dimension_is_partial": np.asarray(e.effective_dimension_is_partial.any(0)),
+    }
     errors = {
         "resonance": scale * e.frobenius_stderr["H"],
         "gauss_newton": scale * e.frobenius_stderr["GN"],
@@ -191,6 +196,7 @@ def _of_sweep(
         "stable_rank": e.stable_rank_stderr,
         "gn_gap": e.gap_stderr,
         "spectral_norm": np.zeros_like(e.spectral),
+        "effective_dimension": np.zeros_like(e.spectral),
     }
     rounding = metrics.noise_floor(tape.narrowest)  # a column known exactly is still rounded
     errors = {k: np.maximum(errors[k], rounding * np.abs(values[k])) for k in errors}
@@ -207,7 +213,7 @@ def _result(
     errors: Matrices,
     *,
     blocks: Blocks | None = None,
-    bound: np.ndarray | None = None,
+    bound: Matrices | None = None,
     sampling: Matrices | None = None,
 ) -> InterlayerCurvature:
     kept: Matrices = {}
@@ -218,7 +224,7 @@ def _result(
         errors = {k: v.std(0, ddof=1) / np.sqrt(b) if b > 1 else errors[k][0] for k, v in values.items()}
         values = {k: v.mean(0) for k, v in values.items()}
     fields: dict[str, Any] = dict(values)
-    fields |= {f"{k}_stderr": v for k, v in errors.items() if k != "spectral_norm"}
+    fields |= {f"{k}_stderr": v for k, v in errors.items() if k in METRICS}
     copies = tape.examples if how.by_sample else 1
     return InterlayerCurvature(
         nodes=tuple(n.name for n in tape.nodes),
@@ -237,7 +243,7 @@ def _result(
         floor=metrics.noise_floor(tape.narrowest, len(tape.nodes)),
         per_sample=kept,
         blocks=blocks,
-        stable_rank_is_bound=np.zeros_like(values["resonance"], bool) if bound is None else bound,
+        **(bound or dict.fromkeys(FLAGS, np.zeros_like(values["resonance"], bool))),
         sampling=sampling or {},
         skipped=tape.skipped,
         **fields,

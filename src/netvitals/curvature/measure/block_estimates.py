@@ -25,6 +25,8 @@ class Estimates:
     stable_rank: np.ndarray
     stable_rank_stderr: np.ndarray
     stable_rank_is_bound: np.ndarray  # the spectral norm had not converged: the rank is at most about this
+    effective_dimension: np.ndarray
+    effective_dimension_is_partial: np.ndarray  # of H Q: directions outside the bases may add to it
     gap: np.ndarray
     gap_stderr: np.ndarray
 
@@ -59,6 +61,12 @@ def estimates(found: Sweep, sizes: list[int]) -> Estimates:
     d = np.where(known, np.clip(ratio(plain["H"] + moved["H"], top), 1.0, rank), np.nan)
     d_se = np.where(known, np.hypot(ratio(error["H"], top), unsure * d), np.nan)
 
+    # Σσ of H Q is at most the nuclear norm, and the tail adds √r ‖tail‖ at most, with r the directions that are left
+    nuclear = np.fmax(found.nuclear, found.nuclear.swapaxes(1, 2))
+    effective = np.where(known, ratio(nuclear, np.sqrt(top)), np.nan)
+    left = np.sqrt(rank * ratio(both(found.tail["H"].sum(3) / k), top))
+    more = known & ~settled & (left > CONVERGED * np.nan_to_num(effective))
+
     centred = {kind: found.tail[kind] - found.tail[kind].mean(3, keepdims=True) for kind in KINDS}
     gap = gn_gap(np.sqrt(plain["T"]), np.sqrt(plain["GN"]))
     drift = lambda t, gn, weight: (
@@ -79,6 +87,8 @@ def estimates(found: Sweep, sizes: list[int]) -> Estimates:
         stable_rank=d,
         stable_rank_stderr=d_se,
         stable_rank_is_bound=known & (unsure > CONVERGED),
+        effective_dimension=effective,
+        effective_dimension_is_partial=more,
         gap=gap,
         gap_stderr=gap_se,
     )

@@ -136,7 +136,7 @@ def spectral_density(
         width: standard deviation of the smoothing; default 1 % of the range.
         dtype: measure a copy in this dtype.
         memory: bytes for graph, products and Lanczos vectors.
-        resume: a folder for the state of a measurement of many batches, as in ``interlayer``.
+        resume: a folder for the state of a measurement of many batches, as in ``between_layers``.
 
     Returns:
         The density on a grid, the trace and the negative mass, with the spread over runs as standard error.

@@ -115,14 +115,16 @@ def _store(column: Column, gn: Tensor, tensor: Tensor, starts: np.ndarray, at: s
 
 
 def block_norms(blocks: Blocks) -> dict[str, np.ndarray]:
-    """Frobenius norms of H, GN and T, spectral norms of H: N×N, or B×N×N by example."""
+    """Frobenius norms of H, GN and T, spectral and nuclear norms of H: N×N, or B×N×N by example."""
     names = list(blocks.index)
     lead = tuple(blocks.gauss_newton.shape[:-2])
-    out = {k: np.zeros((*lead, len(names), len(names))) for k in ("H", "GN", "T", "spectral")}
+    out = {k: np.zeros((*lead, len(names), len(names))) for k in ("H", "GN", "T", "spectral", "nuclear")}
     for i, v in enumerate(names):
         for j, w in enumerate(names):
             block = blocks.block(v, w)
             for key, matrix in zip(("H", "GN", "T"), block):
                 out[key][..., i, j] = metrics.resonance(matrix.double()).cpu().numpy()
-            out["spectral"][..., i, j] = torch.linalg.matrix_norm(block.H.double(), 2).cpu().numpy()
+            singular = torch.linalg.svdvals(block.H.double())
+            out["spectral"][..., i, j] = singular[..., 0].cpu().numpy()
+            out["nuclear"][..., i, j] = singular.sum(-1).cpu().numpy()
     return out

@@ -417,11 +417,11 @@ def _measured(
         ),
         blocks={
             v: Block(
-                total=(h := sized["block", v, "H"]).value,
+                total=(whole := sized["block", v, "H"]).value,
                 gauss_newton=sized["block", v, "GN"].value,
                 tensor=sized["block", v, "T"].value,
-                stderr=h.stderr,
-                sampling=h.sampling,
+                stderr=whole.stderr,
+                sampling=whole.sampling,
             )
             for v in cut.order
         },

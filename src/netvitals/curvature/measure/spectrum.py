@@ -119,7 +119,7 @@ def top_eigenvalues(
         most: at most this many steps; ``converged`` says whether they sufficed.
         dtype: measure a copy in this dtype.
         memory: bytes for graph, products and Lanczos vectors.
-        resume: a folder for the state of a measurement of many batches, as in ``interlayer``.
+        resume: a folder for the state of a measurement of many batches, as in ``between_layers``.
         start: a vector to begin with, such as ``vectors[0]`` of an earlier look at the same model; it saves steps.
 
     Returns:

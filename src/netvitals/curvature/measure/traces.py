@@ -242,7 +242,7 @@ def trace(
             nothing there, else one of the others, and ``note`` says why.
         dtype: measure a copy in this dtype.
         memory: bytes for graph and products.
-        resume: a folder for the state of a measurement of many batches, as in ``interlayer``.
+        resume: a folder for the state of a measurement of many batches, as in ``between_layers``.
 
     Returns:
         The trace of each trainable parameter tensor and of the whole; frozen ones are in ``skipped``.
