@@ -107,7 +107,7 @@ class ImbalanceIdentity(Result):
     Attributes:
         pairs: the links, in the order of the forward pass.
         chains: names of layers that follow each other without a break.
-        others: names of laws that are no pair (attention, gated blocks, norms, streams), which :func:`conserved` checks.
+        others: names of laws that are no pair (attention, gated blocks, norms), which :func:`conserved` checks.
         skipped: layer without a pair → reason.
     """
 
