@@ -26,8 +26,8 @@ def interaction_graph(found: InterlayerCurvature, weight: Weight = "coupling", l
         Nodes, edges and links.
     """
     matrix_of(found, weight)
-    if weight == "missed":
-        raise ValueError("weight is 'missed', which has no error of its own: draw it with heatmap_svg")
+    if weight in ("missed", "effective_dimension"):
+        raise ValueError(f"weight is {weight!r}, which has no error of its own: draw it with heatmap_svg")
     error = f"{weight}_stderr"
     links = [
         {"source": row["v"], "target": row["w"], weight: row[weight], error: row[error]}

@@ -70,7 +70,8 @@ def text_at(x: float, y: float, text: str, anchor: str = "middle", fill: str = "
 
 
 def drawing(width: float, height: float, parts: list[str]) -> str:
-    """A drawing of this size."""
+    """A drawing of this size, on white whatever the page is."""
+    parts = ['<rect width="100%" height="100%" fill="#fff"/>', *parts]
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" font-family="sans-serif" '
         f'font-size="12">{"".join(parts)}</svg>'

@@ -222,6 +222,7 @@ def branching(problem: Problem, seen: NodeSurvey) -> tuple[list[CurvatureNode], 
     blocks, why = _blocks(problem.model, seen)
     streams = seen.anatomy.streams if seen.anatomy is not None else ()
     writers = [name for stream in streams for addition in stream.additions for name in addition.writers]
+    writers += [name for stream in streams[1:] for name in stream.origin_writers]  # a shortcut that changes the width
     known = {c.module for c in seen.calls}
     names = [n for n in dict.fromkeys([*blocks, *writers]) if n in known]
     picked = _of_space(problem, seen, names, "activation")

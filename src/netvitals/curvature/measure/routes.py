@@ -40,7 +40,7 @@ from netvitals.curvature.engine.stream import several
 from netvitals.curvature.measure.block_estimates import frobenius, sampling_error
 from netvitals.curvature.measure.weight_routes import WeightBlock, between_weights
 
-MOST_PATHS = 24  # from one node to the output; with more, paths are not taken apart
+MOST_PATHS = 12  # from one node to the loss; with more, pairs of paths are not taken apart
 SHOWN = 12
 
 
@@ -126,7 +126,7 @@ class CurvatureGraph(Result):
         paths: pairs of paths from ``of`` to the output, largest first; empty where there are too many.
         exact: whether probes ran over the whole basis.
         probes: products of each edge.
-        passes: backward passes through the whole model, about: gradient-equivalents.
+        passes: what it cost in gradients, about.
         weights: v -> the block between its weights and those of w, with Corollary 17's bound; empty unless asked for.
         skipped: place that is no node → reason.
     """
@@ -442,10 +442,15 @@ def _measured(
         ),
         exact=exact,
         probes=count,
-        passes=len(cuts) * (count * (4 + 2 * len(ways)) + 3) + (12 * probes if weights else 0),
+        passes=len(cuts) * _gradients(count, len(ways)) + (18 * probes if weights else 0),
         weights=between,
         skipped=cut.skipped,
     )
+
+
+def _gradients(probes: int, ways: int) -> int:
+    """Cost in gradients: a probe goes forward once and back twice, four backward passes, and along pairs of paths."""
+    return round(probes * (4 + 2 * ways + ways**2) * 2 / 3) + 4
 
 
 def _probe(sizes: Sequence[int], basis: int | None, generator: torch.Generator) -> list[Tensor]:
