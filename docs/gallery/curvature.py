@@ -138,6 +138,11 @@ def apart(piece: Piece, arguments: Any, probes: int) -> None:
     print(f"  {worst[1]} and {worst[0]}: {b}")
     held = sum(b.total <= b.bound for f in found.values() for b in f.weights.values())
     print(f"  the bound holds in {held} of {sum(len(f.weights) for f in found.values())} blocks")
+    ratios = sorted(most / size for size, most in relative.values())
+    print(
+        f"  the bound is {ratios[0]:.0f} to {ratios[-1]:.0f} times what is measured, couplings are {relative[least][0]:.2f} to "
+        f"{relative[worst][0]:.2f}"
+    )
     gaps = sorted(relative, key=lambda p: nodes.index(p[0]) - nodes.index(p[1]))
     distance = [float(nodes.index(v) - nodes.index(w)) for v, w in gaps]
     lines = [

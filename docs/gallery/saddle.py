@@ -97,7 +97,7 @@ def exponents(batch: Any, seeds: int, eps: tuple[float, ...], most: int, out: An
         print(f"  {small} small layers: {np.nanmean(times, 1).round().tolist()} steps at ε = {list(eps)}: {fit}")
         if small == 3:
             fit.plot().save(out / "saddle-exponent.svg")
-    flow = saddle.reduced_flow([0.05, 0.05, 0.05, 1.0], "tanh", width=32, threshold=0.9)
+    flow = saddle.reduced_flow([0.02, 0.02, 0.02, 1.0], "tanh", width=32, threshold=0.45)
     flow.plot().save(out / "saddle-flow.svg")
     print(f"  the reduced flow of such a chain: {flow}")
 

@@ -215,6 +215,10 @@ class CurvatureGraph(Result):
                 f"  skip {r.v} → {r.via}: {r.share:.0%} of what leaves {r.v} "
                 f"({_with_errors(r.gauss_newton, r.stderr, r.sampling)}; {others})"
             )
+        if skips:
+            lines.append(
+                f"  a branch beside a skip with a large share is the first to prune or freeze: at {skips[0].via}"
+            )
         around = {r.v for r in skips}
         for name in [n for n in self.blocks if n in self.splits and n not in around][:SHOWN]:
             ways = ", ".join(
@@ -226,6 +230,11 @@ class CurvatureGraph(Result):
             size = _with_errors(b.total, b.stderr, b.sampling)
             lines.append(f"  H({v}, {self.of}) {size}: GN {b.gauss_newton:.3g}, T {b.tensor:.3g}")
         lines += [f"  weights of {v} with those of {self.of}: {b}" for v, b in list(self.weights.items())[:SHOWN]]
+        if loose := [b.bound / b.total for b in self.weights.values() if b.total > 0]:
+            lines.append(
+                f"  the bound is {np.median(loose):.1f} times the block (median): layers may be treated apart where it "
+                "is small against the blocks of both with themselves"
+            )
         lines += [
             f"  path {' → '.join(p.from_v)} with {' → '.join(p.from_w)}: {p.resonance:.3g}" for p in self.paths[:4]
         ]
