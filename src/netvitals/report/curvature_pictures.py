@@ -27,7 +27,7 @@ def interaction_graph(found: InterlayerCurvature, weight: Weight = "coupling", l
     """
     matrix_of(found, weight)
     if weight in ("missed", "effective_dimension"):
-        raise ValueError(f"weight is {weight!r}, which has no error of its own: draw it with heatmap_svg")
+        raise ValueError(f"weight={weight!r} has no standard errors to draw: use heatmap_svg")
     error = f"{weight}_stderr"
     links = [
         {"source": row["v"], "target": row["w"], weight: row[weight], error: row[error]}

@@ -59,7 +59,9 @@ class CutModel:
             self.sinks.append(TERM)
         ends = [t for s in self.sinks for t in self.leaves[s]]
         if all(g is None for g in grads([self.loss], ends, None, create=True)):
-            raise ValueError("the loss does not depend on the model's output in a differentiable way")
+            raise ValueError(
+                "the loss has no gradient with respect to the model's output: give the loss that training uses"
+            )
         self._connect()
         self._name_weights(params)
         self._linearise()
@@ -115,7 +117,7 @@ class CutModel:
         self.skipped |= {n: "does not influence the loss" for n in names if n not in reach}
         self.order = [n for n in names if n in reach]
         if len(self.order) <= len(self.sinks):
-            raise ValueError("none of the nodes influences the loss through the model's output: choose others")
+            raise ValueError("none of the selected nodes influences the loss: choose other nodes")
         self.parents = {n: tuple(p for p in parents[n] if p in reach) for n in self.order}
         self.topology = Topology(self.parents)
 

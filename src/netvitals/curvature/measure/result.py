@@ -107,7 +107,7 @@ class InterlayerCurvature(Result):
     def block(self, v: str, w: str) -> ExactBlock:
         """The matrices (H, GN, T) of nodes ``v`` and ``w``; only with ``method="exact"``."""
         if self.blocks is None:
-            raise ValueError("a stochastic result has no blocks, only their norms: use method='exact'")
+            raise ValueError("this result is stochastic, so it has norms but no blocks: use method='exact'")
         return self.blocks.block(v, w)
 
     def at(self, v: str, w: str) -> dict[str, float]:
@@ -137,7 +137,7 @@ class InterlayerCurvature(Result):
     def position(self, name: str) -> int:
         """The row of the node ``name`` in every matrix."""
         if name not in self.nodes:
-            raise KeyError(f"no node {name!r}; the nodes are {', '.join(self.nodes)}")
+            raise KeyError(f"there is no node {name!r}; the nodes are {', '.join(self.nodes)}")
         return self.nodes.index(name)
 
     @property

@@ -150,7 +150,7 @@ class CurvatureGraph(Result):
         """
         found = sorted((r for r in self.routes if r.v == v), key=lambda r: -r.gauss_newton)
         if not found:
-            raise ValueError(f"there is no node {v!r} before the loss; nodes are {', '.join(self.blocks)}")
+            raise ValueError(f"there is no node {v!r} before the loss; the nodes are {', '.join(self.blocks)}")
         return tuple(found)
 
     @property
@@ -261,7 +261,7 @@ def graph(
     weights: bool = False,
     memory: int = 2 << 30,
 ) -> CurvatureGraph:
-    """Curvature routing on a module: which edge, and so which skip connection, carries the curvature of a layer.
+    """Measure how much of a layer's curvature each connection carries, for example a skip connection.
 
     Args:
         model: any module; left exactly as it was.
@@ -274,13 +274,13 @@ def graph(
             layers that write into its residual streams.
         seed: of the probes.
         progress: called with (probes done, probes planned).
-        of: the node w whose blocks are built; the first one by default.
+        of: the node w whose Hessian blocks are measured; the first one by default.
         probes: products of each edge; where w is no wider, the whole basis, and norms are exact.
         weights: also the blocks between the weights of every node and those of w, with Corollary 17's bound; one batch.
         memory: bytes for the graphs.
 
     Returns:
-        Norms of what came over every edge, of the blocks, and of pairs of paths, with standard errors.
+        Norms of the part that each edge carries, of the blocks, and of pairs of paths, with standard errors.
 
     >>> net = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 2))
     >>> found = graph(net, "mse", (torch.randn(4, 2), torch.zeros(4, 2)), nodes=["0", "1"])
@@ -288,11 +288,11 @@ def graph(
     ({'0': (), '1': ('0',), 'out': ('1',)}, True, ())
     """
     if probes < 2:
-        raise ValueError(f"probes counts products and must be 2 or more, for an error of the mean; got {probes}")
+        raise ValueError(f"probes is {probes}, expected at least 2: the standard error is estimated from them")
     many = several(batch)
     batches = list(batches_of(batch)) if many else [batch]
     if not batches:
-        raise ValueError("there is no batch in what was given: give a list of batches that has some")
+        raise ValueError("the data holds no batch: give a list with at least one")
     if weights and many:
         raise ValueError("the blocks of weights are measured on one batch: give one, or leave weights=True out")
     cuts, examples = [], []
@@ -309,12 +309,12 @@ def graph(
 def _cut(problem: Problem, nodes: Choice, weights: bool, memory: int) -> CutModel:
     if problem.own_loss:
         raise ValueError(
-            "the model computes its own loss, so the place where the network ends cannot be cut: give loss_fn (for "
+            "the model computes its own loss, so netvitals cannot tell its output from its loss. Give loss_fn (for "
             "example 'cross_entropy') and a batch with the target"
         )
     if problem.couples_examples:
         raise ValueError(
-            "BatchNorm takes its statistics from the batch, so that examples see each other: pass mode='eval'"
+            "BatchNorm computes its statistics over the batch, so examples are not independent: pass mode='eval'"
         )
     learning = [p for p in problem.model.parameters() if p.requires_grad]
     refuse_noise(problem)
@@ -369,7 +369,9 @@ def _measured(
     cut = cuts[0]
     w = cut.order[0] if of is None else of
     if w not in cut.order or w in cut.sinks:
-        raise ValueError(f"there is no node {w!r}; nodes are {', '.join(n for n in cut.order if n not in cut.sinks)}")
+        raise ValueError(
+            f"there is no node {w!r}; the nodes are {', '.join(n for n in cut.order if n not in cut.sinks)}"
+        )
     sizes = [t[0].numel() for t in cut.leaves[w]]
     if any(c.parents != cut.parents or [t[0].numel() for t in c.leaves[w]] != sizes for c in cuts):
         raise ValueError("the batches have other nodes, edges or lengths: give batches of one shape")
