@@ -1,6 +1,6 @@
 """The learning coefficient against exact answers, and its effective draws a second beside devinterp 1.3.2.
 
-    python bench/models/learning_coefficient.py table [--seeds 10] [--out bench/results/learning_coefficient.json]
+    python bench/models/learning_coefficient.py table [--seeds 10] [--only PATTERN] [--out FILE]
     python bench/models/learning_coefficient.py errors [--seeds 20]
     python bench/models/learning_coefficient.py speed [--rounds 5]
     python bench/models/learning_coefficient.py show
@@ -21,6 +21,7 @@ import json
 import logging
 import math
 import os
+import re
 import statistics
 import time
 import warnings
@@ -50,17 +51,17 @@ RESULTS = Path(__file__).parents[1] / "results" / "learning_coefficient.json"
 def estimate(p: Posterior, seed: int) -> LLC:
     options: dict[str, Any] = {"nbeta": p.nbeta, "localization": p.gamma, "seed": seed}
     if p.batch_size is not None:
-        options |= {"batch_size": p.batch_size, "draws": 4000, "burn_in": 1000, "chains": 8}
+        options |= {"batch_size": p.batch_size}
     return singular.learning_coefficient(p.model, half_square, p.batch, **options)
 
 
-def table(seeds: int, out: Path) -> None:
+def table(seeds: int, out: Path, only: str) -> None:
     rows = json.loads(out.read_text())["rows"] if out.exists() else []
     done = {(r["posterior"], r["seed"]) for r in rows}
     made: dict[str, Posterior] = {}
     for seed in range(seeds):
         for name, make in catalogue().items():
-            if (name, seed) in done:
+            if (name, seed) in done or not re.search(only, name):
                 continue
             p = made.setdefault(name, make())
             start = time.process_time()
@@ -74,6 +75,7 @@ def table(seeds: int, out: Path) -> None:
                     "mean": found.mean,
                     "stderr": found.stderr,
                     "ok": found.ok,
+                    "heat": None if math.isnan(found.heat) else found.heat,
                     "r_hat": found.health.r_hat,
                     "effective_draws": found.health.effective_draws,
                     "rungs": len(found.rungs),
@@ -259,12 +261,13 @@ def speed(rounds: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("task", choices=("table", "errors", "speed", "show"))
+    parser.add_argument("--only", default="", help="posteriors whose names match")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     if options.task == "table":
-        table(options.seeds, options.out)
+        table(options.seeds, options.out, options.only)
     elif options.task == "errors":
         errors(options.seeds)
     elif options.task == "show":

@@ -65,9 +65,7 @@ class Replicas:
         """The loss of every copy on the same data."""
         return self._losses(self.parts(w), x, y, each=False)
 
-    def add_gradient(
-        self, parts: list[Tensor], x: Tensor, y: Tensor, out: list[Tensor], each: bool = False
-    ) -> Tensor:
+    def add_gradient(self, parts: list[Tensor], x: Tensor, y: Tensor, out: list[Tensor], each: bool = False) -> Tensor:
         """out ← out + ∇L; the losses. With ``each`` every copy has data of its own, along the first dimension of x and
         y.
         """

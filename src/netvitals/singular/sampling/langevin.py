@@ -1,7 +1,7 @@
-r"""Langevin chains on minibatches that are neither heated by the noise of the batches nor blown up by their steps.
+r"""Langevin chains on minibatches that the noise of the batches does not heat.
 
-One move is a refreshed momentum p and a leapfrog step along $\dot u = p$, $\dot p = -F$ on the energy of one batch B, in
-coordinates $u = w / s$, with a Metropolis test on that energy. Four things take away what a batch does that all the
+One move is a refreshed momentum p and a leapfrog step along $\dot u = p$, $\dot p = -F$ on the energy of one batch B,
+in coordinates $u = w / s$, with a Metropolis test on that energy. Four things take away what a batch does that all the
 data would not do:
 
 - Losses and gradients are those of the batch minus what the same batch says at $w^*$, plus what all the data say there:
