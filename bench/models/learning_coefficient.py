@@ -3,14 +3,21 @@
     python bench/models/learning_coefficient.py table [--seeds 10] [--only PATTERN] [--out FILE]
     python bench/models/learning_coefficient.py errors [--seeds 20]
     python bench/models/learning_coefficient.py speed [--rounds 5]
+    python bench/models/learning_coefficient.py minibatches
+    python bench/models/learning_coefficient.py readout
     python bench/models/learning_coefficient.py show
 
-``table`` runs every posterior of ``singular.networks.posteriors`` with the settings a user gets (minibatch chains with
-4,000 draws) and asks whether the error lies within three standard errors, or the result says itself that it is not to
-be believed. It goes on where it was interrupted. ``errors`` asks whether error over standard error has variance one on
-targets whose chains mix fast and slowly, among them tanh networks of three units and linear ones of three layers (about
-2 seconds a run on one core). ``speed`` races both libraries on posteriors whose answer is known, at
-equal nβ, γ and chains, devinterp at the best of several learning rates; CPU time, one thread.
+``table`` runs every posterior of ``singular.networks.posteriors`` with the settings a user gets and asks whether the
+error lies within three standard errors, or the result says itself that it is not to be believed. It goes on where it
+was interrupted. ``errors`` asks whether error over standard error has variance one on targets whose chains mix fast and
+slowly, among them tanh networks of three units and linear ones of three layers (about 2 seconds a run on one core).
+``speed`` races both libraries on posteriors whose answer is known, at equal nβ, γ and chains, devinterp at the best of
+several learning rates; CPU time, one thread. ``minibatches`` runs devinterp on the posteriors that have 512 examples,
+with batches of 64. ``readout`` asks ``singular.readout`` for λ of every posterior with a pull of 1 and no noise, at the
+n that has its nβ.
+
+devinterp is installed apart: ``pip install --no-deps devinterp==1.3.2`` into an environment of its own, whose packages
+PYTHONPATH names.
 """
 
 from __future__ import annotations
@@ -35,6 +42,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import torch
+from scipy.optimize import brentq
 from torch.utils.data import DataLoader, TensorDataset
 
 from netvitals import singular
@@ -56,7 +64,8 @@ def estimate(p: Posterior, seed: int) -> LLC:
 
 
 def table(seeds: int, out: Path, only: str) -> None:
-    rows = json.loads(out.read_text())["rows"] if out.exists() else []
+    whole = stored(out, "rows")
+    rows = whole["rows"]
     done = {(r["posterior"], r["seed"]) for r in rows}
     made: dict[str, Posterior] = {}
     for seed in range(seeds):
@@ -84,7 +93,7 @@ def table(seeds: int, out: Path, only: str) -> None:
                 }
             )
             out.parent.mkdir(exist_ok=True)
-            out.write_text(json.dumps({"rows": rows}, indent=0))
+            out.write_text(json.dumps(whole, indent=0))
         print(f"seed {seed}: {gate(rows)}", flush=True)
 
 
@@ -154,11 +163,75 @@ def show(out: Path) -> None:
     print(gate(rows))
 
 
+def stored(out: Path, part: str) -> dict[str, Any]:
+    """What ``out`` holds, with a list for ``part``."""
+    found: dict[str, Any] = json.loads(out.read_text()) if out.exists() else {"rows": []}
+    found.setdefault(part, [])
+    return found
+
+
+def readouts(out: Path) -> None:
+    """λ by the readout of every posterior that it can be asked for."""
+    for name, make in catalogue().items():
+        found = stored(out, "readout")
+        if name.startswith("minibatches") or name in {r["posterior"] for r in found["readout"]}:
+            continue
+        p = make()
+        if p.gamma != 1.0:
+            continue  # its well is 1
+        n = round(brentq(lambda n, nbeta: n / math.log(n) - nbeta, 3, 1e9, args=(p.nbeta,)))
+        start = time.process_time()
+        said = singular.readout(p.model, "mse", p.x, n=n)
+        triple = said.triple
+        row = {
+            "posterior": name,
+            "exact": p.exact,
+            "n": n,
+            "lambda": triple.lam if triple is not None else None,
+            "stderr": triple.stderr if triple is not None else None,
+            "m": triple.m if triple is not None and math.isfinite(triple.m) else None,
+            "limit": said.limit.lam,
+            "sampled": said.sampled.mean if said.sampled is not None else None,
+            "sampled_stderr": said.sampled.stderr if said.sampled is not None else None,
+            "undetermined": said.undetermined,
+            "cpu_seconds": round(time.process_time() - start, 2),
+        }
+        found["readout"].append(row)
+        out.write_text(json.dumps(found, indent=0))
+        print(row, flush=True)
+
+
 # ---------------------------------------------------------------------- beside devinterp
 
 
-def theirs(p: Posterior, lr: float, draws: int, chains: int, batch: int, seed: int) -> tuple[float, float, float]:
-    """Mean, effective draws of the loss, CPU seconds of devinterp's SGLD, with a burn-in of half the draws."""
+def peer_on_minibatches(out: Path) -> None:
+    """devinterp's SGLD with 4 chains × 1,500 draws after 500 steps, at two learning rates."""
+    for name, make in catalogue().items():
+        p = make()
+        if p.batch_size is None:
+            continue
+        for lr in (1e-4, 1e-3):
+            found = stored(out, "devinterp")
+            if any(r["posterior"] == name and r["lr"] == lr for r in found["devinterp"]):
+                continue
+            mean, _, seconds = theirs(p, lr, 1500, 4, p.batch_size, seed=0, burn=500)
+            mean_or_none = mean if math.isfinite(mean) else None
+            row = {
+                "posterior": name,
+                "lr": lr,
+                "exact": p.exact,
+                "mean": mean_or_none,
+                "cpu_seconds": round(seconds, 2),
+            }
+            found["devinterp"].append(row)
+            out.write_text(json.dumps(found, indent=0))
+            print(row, flush=True)
+
+
+def theirs(
+    p: Posterior, lr: float, draws: int, chains: int, batch: int, seed: int, burn: int | None = None
+) -> tuple[float, float, float]:
+    """Mean, effective draws of the loss, CPU seconds of devinterp's SGLD; by default half the draws are burn-in."""
     from devinterp.optim import SGLD
     from devinterp.slt.sampler import estimate_learning_coeff_with_summary
 
@@ -175,7 +248,7 @@ def theirs(p: Posterior, lr: float, draws: int, chains: int, batch: int, seed: i
         optimizer_kwargs={"lr": lr, "localization": p.gamma, "nbeta": p.nbeta},
         num_chains=chains,
         num_draws=draws,
-        num_burnin_steps=draws // 2,
+        num_burnin_steps=draws // 2 if burn is None else burn,
         init_loss=baseline,
         seed=seed,
         verbose=False,
@@ -260,7 +333,7 @@ def speed(rounds: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("task", choices=("table", "errors", "speed", "show"))
+    parser.add_argument("task", choices=("table", "errors", "speed", "minibatches", "readout", "show"))
     parser.add_argument("--only", default="", help="posteriors whose names match")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=5)
@@ -270,6 +343,10 @@ def main() -> None:
         table(options.seeds, options.out, options.only)
     elif options.task == "errors":
         errors(options.seeds)
+    elif options.task == "minibatches":
+        peer_on_minibatches(options.out)
+    elif options.task == "readout":
+        readouts(options.out)
     elif options.task == "show":
         show(options.out)
     else:

@@ -1,9 +1,9 @@
 r"""The local learning coefficient of any model: $\hat\lambda = n\beta\,(E_{w \sim p_\beta}[L_n(w)] - L_n(w^*))$.
 
-The tempered, localised posterior is $p_\beta(w) \propto \exp(-n\beta L_n(w) - \frac{\gamma}{2}\|w - w^*\|^2)$. With all
-data in every step Hamiltonian moves sample it exactly, small models on a ladder of temperatures; minibatches have Langevin
-moves whose noise is taken out again. The baseline $L_n(w^*)$ is the loss on all the data. Where the multiplicity m is
-above 1 the expectation itself is about $(m-1)/\log(n\beta)$ below λ at finite n.
+The tempered, localised posterior is $p_\beta(w) \propto \exp(-n\beta L_n(w) - \frac{\gamma}{2}\|w - w^*\|^2)$.
+With all data in every step Hamiltonian moves sample it exactly, small models on a ladder of temperatures; minibatches
+have Langevin moves whose noise is taken out again. The baseline $L_n(w^*)$ is the loss on all the data. Where the
+multiplicity m is above 1 the expectation itself is about $(m-1)/\log(n\beta)$ below λ at finite n.
 """
 
 from __future__ import annotations
