@@ -12,9 +12,9 @@ error lies within three standard errors, or the result says itself that it is no
 was interrupted. ``errors`` asks whether error over standard error has variance one on targets whose chains mix fast and
 slowly, among them tanh networks of three units and linear ones of three layers (about 2 seconds a run on one core).
 ``speed`` races both libraries on posteriors whose answer is known, at equal nβ, γ and chains, devinterp at the best of
-several learning rates; CPU time, one thread. ``minibatches`` runs devinterp on the posteriors that have 512 examples,
-with batches of 64. ``readout`` asks ``singular.readout`` for λ of every posterior with a pull of 1 and no noise, at the
-n that has its nβ.
+several learning rates; CPU time, one thread. ``minibatches`` runs the posteriors that have 512 examples with batches of
+64, in groups of four chains, and devinterp on them. ``readout`` asks ``singular.readout`` for λ of every posterior with
+a pull of 1 and no noise, at the n that has its nβ.
 
 devinterp is installed apart: ``pip install --no-deps devinterp==1.3.2`` into an environment of its own, whose packages
 PYTHONPATH names.
@@ -46,9 +46,13 @@ from scipy.optimize import brentq
 from torch.utils.data import DataLoader, TensorDataset
 
 from netvitals import singular
+from netvitals.anatomy import Replicas
 from netvitals.singular.networks.posteriors import Posterior, catalogue, half_square, of_regular, white
-from netvitals.singular.sampling.chains import effective_draws
+from netvitals.singular.sampling.chains import effective_draws, examine
 from netvitals.singular.sampling.coefficient import LLC
+from netvitals.singular.sampling.langevin import Langevin, cooled
+from netvitals.singular.sampling.noise import NoiseSource
+from netvitals.singular.sampling.observables import names, observer
 
 warnings.filterwarnings("ignore")
 logging.disable(logging.WARNING)
@@ -58,8 +62,6 @@ RESULTS = Path(__file__).parents[1] / "results" / "learning_coefficient.json"
 
 def estimate(p: Posterior, seed: int) -> LLC:
     options: dict[str, Any] = {"nbeta": p.nbeta, "localization": p.gamma, "seed": seed}
-    if p.batch_size is not None:
-        options |= {"batch_size": p.batch_size}
     return singular.learning_coefficient(p.model, half_square, p.batch, **options)
 
 
@@ -70,7 +72,7 @@ def table(seeds: int, out: Path, only: str) -> None:
     made: dict[str, Posterior] = {}
     for seed in range(seeds):
         for name, make in catalogue().items():
-            if (name, seed) in done or not re.search(only, name):
+            if (name, seed) in done or name.startswith("minibatches") or not re.search(only, name):
                 continue
             p = made.setdefault(name, make())
             start = time.process_time()
@@ -84,7 +86,6 @@ def table(seeds: int, out: Path, only: str) -> None:
                     "mean": found.mean,
                     "stderr": found.stderr,
                     "ok": found.ok,
-                    "heat": None if math.isnan(found.heat) else found.heat,
                     "r_hat": found.health.r_hat,
                     "effective_draws": found.health.effective_draws,
                     "rungs": len(found.rungs),
@@ -204,6 +205,43 @@ def readouts(out: Path) -> None:
 # ---------------------------------------------------------------------- beside devinterp
 
 
+def minibatches(groups: int, out: Path) -> None:
+    """Chains on batches of 64 in groups of four, each with its own mean and error, tuned and run together."""
+    for name, make in catalogue().items():
+        whole = stored(out, "minibatches")
+        p = make()
+        if p.batch_size is None or name in {r["posterior"] for r in whole["minibatches"]}:
+            continue
+        start = time.process_time()
+        copies = Replicas(p.model, half_square)
+        streams = [NoiseSource(0, c) for c in range(4 * groups)]
+        chain = Langevin(copies, p.batch, streams=streams, nbeta=p.nbeta, gamma=p.gamma, batch=p.batch_size)
+        chain.burn(1000, "auto", True, lambda: None)
+        seen, virials = chain.sample(400, 10, observer(copies.start, 0), lambda: None)
+        for group in range(groups):
+            some = slice(4 * group, 4 * group + 4)
+            traces = {k: trace[some] for k, trace in zip(names(), seen)}
+            health, _ = examine(traces, 1e3 * copies.size)
+            mean, stderr, heat = cooled(seen[0, some], virials[some], seen[1:, some])
+            whole["minibatches"].append(
+                {
+                    "posterior": name,
+                    "exact": p.exact,
+                    "seed": group,
+                    "mean": mean,
+                    "raw": float(seen[0, some].mean()),
+                    "stderr": stderr,
+                    "heat": heat,
+                    "ok": health.ok and abs(heat) < 0.25,
+                    "r_hat": health.r_hat,
+                    "effective_draws": health.effective_draws,
+                    "cpu_seconds": round((time.process_time() - start) / groups, 2),
+                }
+            )
+        out.write_text(json.dumps(whole, indent=0))
+        print(f"{name}: {gate(whole['minibatches'])}", flush=True)
+
+
 def peer_on_minibatches(out: Path) -> None:
     """devinterp's SGLD with 4 chains × 1,500 draws after 500 steps, at two learning rates."""
     for name, make in catalogue().items():
@@ -214,15 +252,13 @@ def peer_on_minibatches(out: Path) -> None:
             found = stored(out, "devinterp")
             if any(r["posterior"] == name and r["lr"] == lr for r in found["devinterp"]):
                 continue
-            mean, _, seconds = theirs(p, lr, 1500, 4, p.batch_size, seed=0, burn=500)
-            mean_or_none = mean if math.isfinite(mean) else None
-            row = {
-                "posterior": name,
-                "lr": lr,
-                "exact": p.exact,
-                "mean": mean_or_none,
-                "cpu_seconds": round(seconds, 2),
-            }
+            try:
+                mean, _, seconds = theirs(p, lr, 1500, 4, p.batch_size, seed=0, burn=500)
+            except RuntimeError:  # it stops at the first NaN
+                mean, seconds = math.nan, math.nan
+            numbers = {"mean": mean, "cpu_seconds": round(seconds, 2)}
+            row = {"posterior": name, "lr": lr, "exact": p.exact}
+            row |= {k: v if math.isfinite(v) else None for k, v in numbers.items()}
             found["devinterp"].append(row)
             out.write_text(json.dumps(found, indent=0))
             print(row, flush=True)
@@ -344,6 +380,7 @@ def main() -> None:
     elif options.task == "errors":
         errors(options.seeds)
     elif options.task == "minibatches":
+        minibatches(options.seeds, options.out)
         peer_on_minibatches(options.out)
     elif options.task == "readout":
         readouts(options.out)
