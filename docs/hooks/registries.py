@@ -78,7 +78,7 @@ def vital_signs() -> str:
             ]
             parts += [
                 f"### How to read {kind.title.lower()} {{ #read-{name} data-toc-label='How to read' }}",
-                table(("finding", "in health", "speaks beyond"), rows),
+                table(("finding", "healthy", "reported if"), rows),
             ]
         else:
             parts.append("No finding reads this vital sign: its curve is for you to judge.")

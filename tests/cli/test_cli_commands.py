@@ -115,7 +115,7 @@ def test_demo_names_a_bug_that_the_loss_hides_and_the_fix_repairs_it(call, tmp_p
 def test_report_writes_the_page_and_prints_the_findings(call, run, tmp_path):
     code, out, _ = call("report", str(run))
     assert code == 0
-    assert "note" in out and "Sparsity is past the cliff in fc1.act" in out.replace("\n", " ")
+    assert "note" in out and "Activations are too sparse in fc1.act" in out.replace("\n", " ")
     assert (run / "report.html").is_file()
     code, out, _ = call("report", str(run / "run.sqlite"), "--out", "elsewhere/page.html")
     assert code == 0 and (tmp_path / "elsewhere" / "page.html").is_file()
