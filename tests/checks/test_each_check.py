@@ -35,10 +35,12 @@ def trained(net, loss, data=classes, optimizer=None, steps=60, zero=True, step=T
             if zero:
                 optimizer.zero_grad()
             value = loss(net(x), y)
+            if step == "early":
+                optimizer.step()
             value.backward()
             if zero == "late":
                 optimizer.zero_grad()
-            if step:
+            if step is True:
                 optimizer.step()
             watch.step(value)
             if after is not None:
@@ -560,6 +562,10 @@ CASES = {
     ),
     "gradients gone": (
         lambda: trained(mlp(), F.cross_entropy, zero="late"),
+        lambda: trained(mlp(), F.cross_entropy),
+    ),
+    "step before backward": (
+        lambda: trained(nn.Linear(6, 3), F.cross_entropy, step="early"),
         lambda: trained(mlp(), F.cross_entropy),
     ),
     "gradients carried over": (

@@ -159,16 +159,22 @@ def test_checkup_says_what_it_could_not_see(call, factory):
     ("arguments", "sentence"),
     [
         (("report", "nowhere"), r"there is no run at nowhere/run\.sqlite"),
-        (("export", "runs/first", "--to", "xml"), "can be exported to parquet, csv, json, not to 'xml'"),
+        (("export", "runs/first", "--to", "xml"), "can be exported to parquet, csv, json, got 'xml'"),
         (("export", "nowhere.sqlite"), r"there is no run at nowhere\.sqlite"),
         (("checkup", "mine.nets"), "expected PKG.MODULE:FACTORY"),
         (("checkup", "not_there:make"), "there is no module 'not_there'"),
         (("checkup", "mine.nets:absent"), "mine.nets has no function 'absent'; it has make, two, broken"),
         (("checkup", "mine.nets:number"), "has no function 'number'"),
-        (("checkup", "mine.nets:two"), "must return 3 things.* it returned 2 values"),
+        (("checkup", "mine.nets:two"), "must return 3 values.* it returned 2 values"),
         (("checkup", "mine.nets:broken"), "raised RuntimeError: no weights here"),
-        (("checkup", "mine.nets:unfit"), "batch of mine.nets:unfit do not work together: mat1 and mat2 shapes"),
-        (("checkup", "mine.nets:labels"), "batch of mine.nets:labels do not work together: Target 4. is out of bounds"),
+        (
+            ("checkup", "mine.nets:unfit"),
+            "batch that mine.nets:unfit returns do not work together: mat1 and mat2 shapes",
+        ),
+        (
+            ("checkup", "mine.nets:labels"),
+            "batch that mine.nets:labels returns do not work together: Target 4. is out of bounds",
+        ),
         (("checkup", "mine.bad:make"), "importing mine.bad failed: SyntaxError"),
         (("reprot", "x"), "there is no command 'reprot'; did you mean report"),
     ],
@@ -198,6 +204,11 @@ def test_the_command_line_answers_without_loading_what_it_does_not_need():
     script = f"import sys; import netvitals.cli; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_help_gives_no_type_of_a_flag(call):
+    out = call("curvature", "--help")[1]
+    assert "--json" in out and "<int>" in out and "bool" not in out
 
 
 def test_version(call):

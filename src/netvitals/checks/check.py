@@ -92,6 +92,7 @@ CHECKS: dict[str, Question] = {
     "graph grows": Question("Does the autograd graph of the loss keep its size from step to step?", LOSS),
     "no optimizer step": Question("Is optimizer.step() called?", "ten losses"),
     "gradients gone": Question("Are there gradients when the optimizer steps?", STEP),
+    "step before backward": Question("Does loss.backward() run before optimizer.step()?", STEP),
     "all gradients zero": Question("Does backward() give gradients that are not zero?", STEP),
     "zero gradient": Question("Does every function between parameters and loss have a useful gradient?", LOSS),
     "unused layers": Question("Does the loss depend on every layer in the optimizer?", STEP),

@@ -316,6 +316,12 @@ TEXTS: dict[str, Text] = {
         "Gradients that are cleared between backward() and step() cannot change the weights.",
         "Call optimizer.zero_grad() before loss.backward(), not between backward() and step().",
     ),
+    "step before backward": Text(
+        "critical",
+        lambda e: f"{e['optimizer']} steps between the forward pass and loss.backward().",
+        "Each step follows old gradients or none. With two layers or more, loss.backward() then raises an error.",
+        "Call optimizer.step() after loss.backward().",
+    ),
     "gradients carried over": Text(
         "critical",
         lambda e: (

@@ -115,7 +115,7 @@ def exploding(context: Context) -> Iterator[Finding]:
         )
         return
     # a layer that begins at zero has at first no gradient behind it
-    begin = whole.start or float(whole.values[whole.values > 0][:1].sum())
+    begin = whole.start if whole.values[0] > 0 else float(whole.values[whole.values > 0][:1].sum())
     if begin and whole.end > EXPLODED * begin:
         worst = max(_weights(context.table, "grad_norm"), key=lambda s: s.end, default=whole)
         yield Finding(

@@ -141,7 +141,8 @@ def too_small(context: Context) -> Iterator[Finding]:
     table = context.table
     if not table.steps or table.steps[0] != 0:
         return
-    found = [(n, g) for n, g in gains(table) if n.rpartition(".")[0] != _head(table)]
+    head = _head(table)
+    found = [(n, g) for n, g in gains(table) if n.rpartition(".")[0] != head]
     thin = [(n, g) for n, g in found if 0 < g < GAIN[0]]
     if not thin or len(thin) < 0.5 * len(found) or _has_skips(table):
         return

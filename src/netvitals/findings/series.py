@@ -362,7 +362,7 @@ def _without_broken(table: Measurements) -> Measurements:
 
 def _series(key: tuple[str, str, str], steps: Any, values: Any) -> Series:
     at, numbers = np.asarray(steps), np.asarray(values, dtype=np.float64)
-    if not (at[1:] >= at[:-1]).all():
+    if len(at) > 1 and not (at[1:] >= at[:-1]).all():
         order = np.argsort(at, kind="stable")
         at, numbers = at[order], numbers[order]
     return Series(*key, at, numbers)

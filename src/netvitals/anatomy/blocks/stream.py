@@ -13,7 +13,7 @@ from netvitals.anatomy.ir import Line, Operation
 
 @dataclass(frozen=True, kw_only=True)
 class Addition:
-    """One addition to a stream: after = before + branch.
+    """One addition to a residual stream: after = before + branch.
 
     Part of :class:`Stream`.
 
@@ -38,7 +38,7 @@ class Addition:
 
 @dataclass(frozen=True, kw_only=True)
 class Stream:
-    """A residual stream: where it begins, what is added to it, and who reads it.
+    """A residual stream: its first value, the branches added to it, and the layers that read it.
 
     Part of :class:`Anatomy`.
 
@@ -77,6 +77,7 @@ def find_streams(
     normed = {norm.output: norm.input for norm in norms}
     owner: dict[int, int] = {}  # state → stream
     states: list[list[int]] = []
+    carried: list[int] = []  # bits of the states of each stream
     entries: list[list[tuple[Operation, int, int]]] = []
     post: list[bool] = []
     for op in adds:
@@ -86,8 +87,7 @@ def find_streams(
             base, passed = _carrier(trunk, owner, flow, normed)
             mine = bit[flow.stripped(trunk)]
             if base is not None:
-                for state in states[owner[base]]:
-                    mine |= bit.get(flow.stripped(state), 0)
+                mine |= carried[owner[base]]
             if through[branch] & mine and (best is None or base is not None):
                 best = (trunk, branch, base, passed)
         if best is None:
@@ -96,6 +96,7 @@ def find_streams(
         if base is None:
             number = len(states)
             states.append([trunk])
+            carried.append(bit.get(flow.stripped(trunk), 0))
             entries.append([])
             post.append(False)
             owner[trunk] = number
@@ -104,6 +105,7 @@ def find_streams(
             post[number] = post[number] or passed
         entries[number].append((op, trunk, branch))
         states[number].append(op.outputs[0])
+        carried[number] |= bit.get(flow.stripped(op.outputs[0]), 0)
         owner[op.outputs[0]] = number
     return tuple(_stream(s, e, p, flow, layers, norms) for s, e, p in zip(states, entries, post))
 
