@@ -394,7 +394,7 @@ TEXTS: dict[str, Text] = {
     "precision": Text(
         "critical",
         lambda e: f"The weights are stored in float16: {names(e['parameters'])}.",
-        "float16 keeps three decimal digits and nothing below 6e-8. Small gradients and Adam's averages become zero.",
+        "float16 keeps three decimal digits and nothing below 6e-8. In float16 small gradients and Adam's averages become zero.",
         "Keep the weights in float32 and run the model under torch.autocast, or use bfloat16.",
     ),
     "strong dropout": Text(
@@ -549,7 +549,7 @@ TEXTS: dict[str, Text] = {
         "critical",
         lambda e: f"{percent(e['share'])} of the targets in a batch are NaN or infinite.",
         "A single NaN target makes the loss and all gradients NaN.",
-        "Drop these examples before training: keep = torch.isfinite(y).",
+        "Drop examples without a finite target before training: keep = torch.isfinite(y).",
     ),
 }
 
