@@ -164,7 +164,7 @@ def too_high(context: Context) -> Iterator[Finding]:
         since = step if first <= FIRST else since
     if climb is not None and (longest > LONG or (begun and longest > 0.01)):
         step, times = climb
-        reasons.append(f"The loss rose to {times:.3g} times its first value by step {step}.")
+        reasons.append(f"The loss reached {times:.3g} times its first level at step {step}.")
         assert table.loss is not None
         evidence.append(table.loss.evidence(value=float(times * table.loss.values[0]), step=step))
         since = min(since, step) if first > FIRST else step
