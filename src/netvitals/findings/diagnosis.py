@@ -271,8 +271,10 @@ class Findings(Sequence[Finding]):
     def _hidden(self) -> list[str]:
         by_reason: dict[str, list[str]] = {}
         for name, reason in self.skipped.items():
-            by_reason.setdefault("the model has none" if ABSENT.fullmatch(reason) else reason, []).append(name)
-        return [f"Not measured: {names(places)}: {reason}." for reason, places in by_reason.items()]
+            by_reason.setdefault("" if ABSENT.fullmatch(reason) else reason, []).append(name)
+        absent = by_reason.pop("", [])
+        lines = [f"Not measured: {names(places)}: {reason}." for reason, places in by_reason.items()]
+        return lines + [f"Not in this model: {', '.join(absent)}."] * bool(absent)
 
 
 def diagnose(source: Any, *, activations: Mapping[str, Any] | None = None) -> Findings:

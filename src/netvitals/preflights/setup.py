@@ -313,12 +313,6 @@ def examples_of(batch: Any) -> int:
     return next((len(t) for t in tensors(batch) if t.ndim), 0)
 
 
-def first_of(batch: Any, count: int) -> Any:
-    """The first examples of a batch."""
-    have = examples_of(batch)
-    return mapped(batch, lambda t: t[:count] if t.ndim and len(t) == have else t)
-
-
 def moved_to(batch: Any, root: nn.Module) -> Any:
     """A batch on the device of the model."""
     device = next((p.device for p in root.parameters()), torch.device("cpu"))

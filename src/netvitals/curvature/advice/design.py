@@ -21,12 +21,14 @@ class CurvatureBottleneck(Result):
     width: int
     before: tuple[str, ...]
     stable_rank: float  # mean over pairs on either side
+    effective_dimension: float  # mean over these pairs
     coupling: float
 
     def __str__(self) -> str:
         return (
             f"{self.node} ({self.width} wide) carries everything from {', '.join(self.before)}: across it the "
-            f"stable rank is {self.stable_rank:.2f} and the coupling {self.coupling:.2f}"
+            f"stable rank is {self.stable_rank:.2f}, the effective dimension {self.effective_dimension:.1f} and the "
+            f"coupling {self.coupling:.2f}"
         )
 
 
@@ -96,6 +98,7 @@ def bottlenecks(found: InterlayerCurvature) -> list[CurvatureBottleneck]:
                 width=width[u],
                 before=before,
                 stable_rank=float(np.nanmean(found.stable_rank[rows, cols])),
+                effective_dimension=float(np.nanmean(found.effective_dimension[rows, cols])),
                 coupling=float(np.nanmean(found.coupling[rows, cols])),
             )
         )

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from netvitals._plot import Plot, Series
 from netvitals.capture import (
     LossFn,
     Mode,
@@ -119,6 +120,22 @@ class RateDeviation(Result):
     def rows(self) -> list[dict[str, Any]]:
         """One row a layer and factor."""
         return [p.row() for p in self.parts]
+
+    def plot(self) -> Plot:
+        """Exponents of all layers in the order they run, predicted and measured."""
+        series = []
+        for tone, factor in enumerate("GA"):
+            parts = list(enumerate((p for p in self.parts if p.factor == factor), 1))
+            law = [(i, p.predicted) for i, p in parts if p.predicted is not None]
+            fits = [(i, p.fit.slope, p.error) for i, p in parts if math.isfinite(p.fit.slope + p.error)]
+            x, y, error = ([fit[k] for fit in fits] for k in range(3))
+            series += [
+                Series(
+                    f"{factor}, predicted", [i for i, _ in law], [v for _, v in law], line=True, dashed=True, tone=tone
+                ),
+                Series(f"{factor}, measured", x, y, error, tone=tone),
+            ]
+        return Plot("layer and head, in the order of the table", "exponent of t", series)
 
     def __str__(self) -> str:
         head = f"observed minus predicted rates over t = {self.ts[0]:g} … {self.ts[-1]:g}; {self.law}"

@@ -15,6 +15,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from netvitals._plot import Plot, Series
 from netvitals.capture import LossFn, Only, Result, Several, one_screen, preserved
 from netvitals.singular.sampling.coefficient import LLC
 from netvitals.singular.sampling.llc import learning_coefficient
@@ -52,6 +53,19 @@ class CoefficientHistory(Result):
         """One row a checkpoint, with the health of its chains."""
         part = {"part": self.part} if self.part else {}
         return [{"step": step, **part, **c.summary()} for step, c in zip(self.steps, self.coefficients)]
+
+    def plot(self) -> Plot:
+        """λ̂ with its standard error over training; what is not to be believed apart."""
+        name = self.part or "λ"
+        series = []
+        for said, ok in (("", True), (", not to be believed", False)):
+            points = [
+                (s, c.mean, c.stderr) for s, c in zip(self.steps, self.coefficients) if c.ok is ok and c.mean == c.mean
+            ]
+            if points:
+                x, y, error = (list(column) for column in zip(*points))
+                series.append(Series(name + said, x, y, error, line=ok))
+        return Plot("step", "learning coefficient", series)
 
     def __str__(self) -> str:
         name = f"{self.part}, " if self.part else ""
