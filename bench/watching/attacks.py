@@ -345,7 +345,7 @@ def deep(folder: Path, _: int) -> str:
         os.chdir("..")
         os.rmdir("d")
     os.chdir(here)
-    said = sum("SQLite cannot open" in row.get("damage", "") for row in rows)
+    said = sum("too long for SQLite" in row.get("damage", "") for row in rows)
     return f"{found} of 2 runs listed in {spent:.1f} s, {said} with the reason why it cannot be opened there"
 
 

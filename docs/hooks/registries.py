@@ -60,12 +60,12 @@ def vital_signs() -> str:
         ),
     ]
     for name, kind in vitals.REGISTRY.items():
-        state = "On by default" if kind.default else "Only if asked for"
+        state = "On by default" if kind.default else "Off by default"
         needs = f"; needs {kind.needs}" if kind.needs else ""
         parts += [
             f"## {kind.title} (`{name}`) {{ #{name} data-toc-label='{name}' }}",
             kind.meaning,
-            f"{state}{needs}. Measured on {vitals.how_often(kind)}.",
+            f"{state}{needs}. Measured {vitals.how_often(kind)}.",
             table(
                 ("metric", "meaning", "unit"),
                 [(f"`{metric}`", meaning, unit) for metric, (meaning, unit) in kind.metrics.items()],

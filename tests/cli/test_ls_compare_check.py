@@ -38,7 +38,7 @@ def test_runs_are_listed_with_their_verdict(tmp_path):
     rows = {row["run"]: row for row in json.loads(ask("ls", tmp_path, "--json").stdout)}
     told = {name: row["most severe finding"] for name, row in rows.items()}
     assert told["clean"] == "Nothing alarming." and told["sick"] == "CRITICAL Half of the units are dead."
-    assert told["unjudged"] == "not judged yet" and rows["broken"]["status"] == "damaged"
+    assert told["unjudged"] == "findings not computed yet" and rows["broken"]["status"] == "damaged"
     assert rows["clean"]["steps"] == 391 and 0 < rows["clean"]["loss"] < 0.01
     shown = ask("ls", tmp_path).stdout
     assert "391" in shown and "sick" in shown

@@ -112,13 +112,13 @@ def test_coefficient_over_checkpoints(call, tmp_path):
     code, _, err = call("coefficient", "dead_factory:make", "other.pt")
     assert code == 2 and "does not fit" in err
     code, _, err = call("coefficient", "dead_factory:make", "dead_factory.py")
-    assert code == 2 and "no state dict" in err
+    assert code == 2 and "cannot be read as a state dict" in err
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("coefficient", "dead_factory:make", "none.pt"), "no checkpoint none.pt"),
+        (("coefficient", "dead_factory:make", "none.pt"), "no checkpoint file none.pt"),
         (("readout", "dead_factory:nothing"), "no function 'nothing'"),
         (("readout", "dead_factory"), "PKG.MODULE:FACTORY"),
         (("readout", "dead_factory:make", "--loss", "hinge"), "no loss 'hinge'"),

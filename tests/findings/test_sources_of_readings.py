@@ -48,4 +48,4 @@ def test_findings_print_in_colour_too():
 
     console = Console(width=100, record=True)
     console.print(diagnose([Measurement(step, "sparsity", "a.act", "hard", 0.86) for step in range(0, 1000, 10)]))
-    assert "Sparsity is past the cliff" in console.export_text()
+    assert "Activations are too sparse" in console.export_text()

@@ -43,7 +43,7 @@ def test_margins_are_those_of_the_first_and_the_last_look(run):
         mu, sigma = (run.arrays("preactivations", site="2", metric=m, **end)[0] for m in ("mu", "sigma"))
         assert mu.step == (0 if "first" in end else 30)
         assert values == pytest.approx(np.clip(mu.value / sigma.value, -6, 6).tolist(), abs=1e-5)
-    with pytest.raises(ValueError, match="not for both"):
+    with pytest.raises(ValueError, match="not both at once"):
         run.arrays(first=True, last=True)
 
 

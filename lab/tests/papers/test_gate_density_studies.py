@@ -8,18 +8,19 @@ import numpy as np
 import pytest
 import torch
 
+import netvitals_lab as lab
 from netvitals import gates
 from netvitals_lab import all_claims, all_studies, claims_of, find_study, models
 from netvitals_lab import data as datasets
 from netvitals_lab.engine.judging import fair
 from netvitals_lab.engine.registry import find_claim
 from netvitals_lab.papers.gate_density import _training as training
-from netvitals_lab.papers.gate_density import decay, sweep
+from netvitals_lab.papers.gate_density import arithmetic, arithmetic_claims, decay, sweep, table_claims
 from netvitals_lab.papers.gate_density._recorder import TrajectoryRecorder, key
 from netvitals_lab.training import train
 
 PREFIX = "gate-density-"
-MINE = ("foundations", "trajectories", "images", "sweep", "norms", "architectures", "decay", "forecast")
+MINE = ("foundations", "trajectories", "images", "sweep", "norms", "architectures", "decay", "forecast", "cnn")
 
 
 def verdict_of(found, name):
@@ -73,7 +74,7 @@ def test_before_training(smoke):
 
 def test_the_split_of_perceptrons_and_what_explains_it(smoke):
     found = smoke("trajectories")
-    status(found, **{f"{name}-perceptron": "reproduced" for name in ("C4", "C6", "C8", "C12")})
+    status(found, **{f"{name}-perceptron": "holds" for name in ("C4", "C6", "C8", "C12")})
     runs = [r for r in found.rows if r["quantity"] == "run" and r["optimizer"] == "sgd"]
     assert {r["act"] for r in runs} == {"relu", "gelu", "silu", "mish"} and len(runs) == 8
     for r in runs:
@@ -81,7 +82,7 @@ def test_the_split_of_perceptrons_and_what_explains_it(smoke):
         assert -1 <= r[f"{key(0.1)} rho"] <= 1 and r["channels@0.1"] == 96
         assert r["defined@0.1"] + r["constant@0.1"] + r["dropped@0.1"] == 96
     # the same predictor is judged on Adam and AdamW without being refitted, whatever comes out
-    for name in ("C13-perceptron", "E12-adam", "E12-adamw", "X-law-perceptron", "E5"):
+    for name in ("C13-perceptron", "X-law-perceptron"):
         assert verdict_of(found, name).status in ("holds", "reproduced", "fails", "not-reproduced")
         assert found.verdicts[f"gate-density/{name}"].status == "not-judged"  # 2 seeds
     assert "not refitted" in next(c.statement for c in all_claims() if c.id == "gate-density/C13-perceptron")
@@ -109,7 +110,62 @@ def test_images_are_read_under_three_poolings_and_two_kinds_of_site(smoke):
         assert verdict_of(found, name).status in ("holds", "reproduced", "not-reproduced", "fails"), name
 
 
-def test_thirteen_conditions_by_smoothness_and_shared_drift(smoke):
+def test_printed_tables_are_asked_of_a_small_cnn(smoke):
+    found = smoke("cnn")
+    for name in ("T1", "C13", "E12-adam", "E12-adamw", "E5", "E8", "A2-mean", "A2-tails"):
+        assert verdict_of(found, name).status in ("reproduced", "not-reproduced"), name
+    for name in ("C9", "C10", "T4", "E9-distance", "A2-sizes"):  # asked in every pooling, or moment
+        assert verdict_of(found, name).setups[1] in (3, 6), name
+    assert "paper's own table gives 9 of 9" in verdict_of(found, "C10").note
+    assert "GroupNorm" in found.verdicts["gate-density/A2-accuracy"].note
+
+
+def test_a_table_beside_ours_says_the_largest_distance():
+    rows = [
+        {"quantity": "run", "act": act, "seed": 0, "optimizer": o, "sigma first": 1.0, "sigma last": 1 + v + 0.02}
+        for o, by in table_claims.SIGMA.items()
+        for act, v in by.items()
+    ]
+    near = table_claims.sigma_cells(rows)
+    assert near.status == "holds" and near.measured == pytest.approx(0.02)
+    far = table_claims.sigma_cells([{**r, "sigma last": 1.0} for r in rows])
+    assert far.status == "fails" and far.measured == pytest.approx(0.77)
+
+
+def test_accuracy_with_groupnorm_is_paired_by_seed():
+    rows = [
+        {"quantity": "run", "norm": n, "act": a, "seed": s, "accuracy": 0.5 + 0.1 * s - 0.03 * (n == "group")}
+        for n in ("batch", "group")
+        for a in ("relu", "gelu")
+        for s in range(5)
+    ]
+    found = table_claims.accuracy(rows)
+    assert found.status == "holds" and found.measured == pytest.approx(3.0) and found.seeds == 5
+    assert table_claims.accuracy([{**r, "accuracy": 0.5} for r in rows]).status == "fails"
+
+
+def test_the_papers_numbers_against_each_other():
+    """What no rounding reconciles is an erratum, what the text leaves open is underspecified, the rest holds."""
+    found = lab.run("gate-density-arithmetic", scale="small", engine="inline", results=None, progress=False)
+    by = {c.partition("/")[2]: v for c, v in found.verdicts.items()}
+    assert {n for n, v in by.items() if v.status == "holds"} == {"N9", "N15", "N19", "N19-20"}
+    assert by["N8"].status == "erratum" and by["N8"].facts["follows"] == [0.0, 0.140625]
+    assert by["N10"].measured == 2 / 2**20 and by["N6"].measured == 90
+    assert by["N13"].measured == pytest.approx(1.849, abs=1e-3)
+    assert by["N17"].status == "underspecified" and by["N17"].span == (0.1465, 0.4705)
+    assert all(v.correction for v in by.values() if v.status == "erratum")
+
+
+@pytest.mark.parametrize(("name", "printed"), [("prelu", 0.14), ("widths", 1.85), ("exponent", -0.748)])
+def test_a_number_that_follows_is_no_erratum(name, printed):
+    """The judge can be satisfied: with the right number in the printed one's place it holds."""
+    (row,) = arithmetic.trial({"check": name})
+    right = {**row, "printed": [printed - 0.005, printed + 0.005]}
+    assert arithmetic_claims.compared([row]).status == "erratum"
+    assert arithmetic_claims.compared([right]).status == "holds"
+
+
+def test_thirteen_conditions_by_smoothness(smoke):
     found = smoke("sweep")
     runs = [r for r in found.rows if r["quantity"] == "run"]
     assert {r["act"] for r in runs} == {*sweep.THIRTEEN, *sweep.LADDER} and len(sweep.THIRTEEN) == 13
@@ -118,9 +174,6 @@ def test_thirteen_conditions_by_smoothness_and_shared_drift(smoke):
     assert index["prelu"] == pytest.approx(0.1406, abs=0.002)  # (1 − 0.25)²/4: not the paper's 0.261 (N8)
     assert index["relu"] > index["softplus:50"] > index["softplus:20"] > index["softplus:10"] > index["softplus:5"]
     status(found, C14="reproduced")
-    drift = found.verdicts["gate-density/C9"]
-    assert "F(8, 9)" in drift.note and "Spearman" in drift.note
-    assert "The paper's own table gives 9 of 9" in found.verdicts["gate-density/C10"].note
 
 
 def test_norms_and_architectures_are_judged_with_their_poolings(smoke):

@@ -8,6 +8,8 @@ import torch
 from netvitals_lab import find_study, models
 from netvitals_lab.data import names as datasets
 from netvitals_lab.papers.dag_hessian import _printed
+from netvitals_lab.papers.gate_density._training import FOUR
+from netvitals_lab.papers.gate_density.ablations import VIT
 from netvitals_lab.papers.weight_drift import _grid
 from netvitals_lab.training import recipe_named
 
@@ -25,7 +27,17 @@ def test_convolutional_towers_have_batch_norm_and_the_others_layer_norm():
         "mixer": "layer",
         "encoder": "layer",
         "convnext-tiny": "layer",
+        VIT: "layer",
     }
+
+
+def test_the_vision_transformer_is_the_canonical_one_on_enlarged_images():
+    runs = [c for c in paper("gate-density-architectures") if c["network"] == VIT]
+    assert {c["act"] for c in runs} == {"gelu"}
+    spec = models.parse(VIT)
+    assert (spec.depth, spec.heads, spec.width, spec.hidden, spec.patch) == (12, 12, 768, 3072, 16)
+    small = models.build("vit-mini,patch=4,channels=3,side=8,resize=16")
+    assert small.positions.shape[1] == 16 + 1 and small(torch.randn(2, 3, 8, 8)).shape == (2, 10)
 
 
 def test_architectures_run_on_both_cifars_and_on_photographs():
@@ -34,6 +46,7 @@ def test_architectures_run_on_both_cifars_and_on_photographs():
     expected = {(n, d, 25): 12 for n in small for d in ("cifar10", "cifar100")}  # 4 activations × 3 seeds
     expected |= {("resnet18", "tiny-imagenet", 25): 12, ("resnet50", "places365", 25): 8}
     expected |= {("convnext-tiny", d, 15): 4 for d in ("cifar10", "cifar100")}
+    expected |= {(VIT, d, 25): 2 for d in ("cifar10", "cifar100")}  # GELU only
     assert runs == expected
     crops = {c["data"].split(",")[0]: c["augment"] for c in paper("gate-density-architectures")}
     assert crops == {"cifar10": True, "cifar100": True, "tiny-imagenet": True, "places365": "resized"}
@@ -58,12 +71,16 @@ def test_thirteen_conditions_three_seeds():
 
 
 def test_the_ablation_has_48_runs_under_each_of_three_optimizers():
-    runs = [c for c in paper("gate-density-images") if c["S"] < 1 or c["optimizer"] == "sgd"]
+    every = paper("gate-density-cnn")
+    runs = [c for c in every if c["act"] in FOUR and c["norm"] == "batch"]
     assert Counter(c["optimizer"] for c in runs) == {"sgd": 48, "adam": 48, "adamw": 48}
     assert {c["lr"] for c in runs if c["optimizer"] != "sgd"} == {1e-3}
     assert {(c["network"], c["data"]) for c in runs} == {
         (n, d) for n in ("resnet18", "vgg11") for d in ("cifar10", "cifar100")
     }
+    others = [c for c in every if c not in runs]  # Table 4's other five activations, and GroupNorm
+    assert Counter(c["norm"] for c in others) == {"batch": 15, "group": 12}
+    assert {(c["network"], c["data"], c["optimizer"]) for c in others} == {("resnet18", "cifar10", "sgd")}
 
 
 def test_figures_1_to_5_of_saddle_escape():

@@ -32,7 +32,7 @@ Source = Literal["input", "parameter", "buffer", "constant", "operation"]
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """A line of the user's code.
+    """One line of the user's source code.
 
     Part of :class:`Operation`.
 
@@ -52,7 +52,7 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Value:
-    """A tensor as it was at one moment: an in-place operation makes a new value of the same tensor.
+    """A tensor at one point of the traced pass; an in-place operation makes a new value of the same tensor.
 
     Part of :class:`Anatomy`.
 
@@ -77,7 +77,7 @@ class Value:
 
 @dataclass(frozen=True, kw_only=True)
 class Operation:
-    """One aten call: what it read, what it made, and whose code called it.
+    """One aten operation of the traced pass, with its inputs, outputs and the line of user code that called it.
 
     Part of :class:`Anatomy`.
 
@@ -148,7 +148,7 @@ def tensors_in(made: Any) -> Iterator[Tensor]:
 
 @dataclass(frozen=True, kw_only=True)
 class ParameterInfo:
-    """A parameter under its first name; ``ties`` are the others of the same tensor.
+    """A parameter of the model under its first name; ``ties`` lists other names of the same tensor.
 
     Part of :class:`Anatomy`.
 
@@ -171,7 +171,7 @@ class ParameterInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class ParameterPart:
-    """A parameter or a part of it: ``tensor[index]`` of the parameter's tensor.
+    """A parameter of the model, or the part ``tensor[index]`` of it.
 
     Attributes:
         parameter: name of the parameter.
@@ -186,7 +186,7 @@ class ParameterPart:
     index: tuple[int | slice | tuple[int, ...], ...] = ()
 
     def of(self, tensor: Tensor) -> Tensor:
-        """The part of ``tensor``, the parameter's or anything of its shape, such as its gradient."""
+        """Return this part of ``tensor``, which is the parameter or has its shape, such as the gradient."""
         for dim, at in reversed(list(enumerate(self.index))):
             if isinstance(at, tuple):
                 tensor = tensor.index_select(dim, torch.tensor(at, device=tensor.device))

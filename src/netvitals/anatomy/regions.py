@@ -29,9 +29,10 @@ _SUMS = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class Region:
-    """One activation: f from the value ``root`` to the value ``end``.
+    """One activation f in the traced pass, from its input ``root`` to its output ``end``.
 
-    ``f`` replays the recorded operations on any tensor of the root's shape, in any dtype; it is differentiable.
+    The function ``f`` repeats the recorded operations on any tensor of the input's shape, in any dtype, and is
+    differentiable.
 
     Part of :class:`Anatomy`.
 
@@ -92,7 +93,7 @@ class Region:
 
 @dataclass(frozen=True, kw_only=True)
 class Gate:
-    """A product of two branches: values ``left`` and ``right`` with roots of their own.
+    """An elementwise product of two branches ``left`` and ``right``, as in a gated linear unit.
 
     Part of :class:`Anatomy`.
 
@@ -156,7 +157,9 @@ def find_regions(flow: Dataflow, norms: Sequence[Norm]) -> tuple[tuple[Region, .
     ]
     for region in marked:
         if region.kind == "unclear":
-            skipped[region.name] = f"{region.text} is elementwise, but could not be replayed to see what it does"
+            skipped[region.name] = (
+                f"{region.text} is elementwise, but its operations could not be repeated on other inputs"
+            )
     return numbered(sorted(marked, key=lambda r: r.operations[-1])), numbered(gates), skipped
 
 

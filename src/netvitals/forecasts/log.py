@@ -24,7 +24,7 @@ Series = Mapping[tuple[str, str, str], tuple[np.ndarray, np.ndarray]]  # (vital,
 
 @dataclass(frozen=True, kw_only=True)
 class ForecastLog(Result):
-    """Forecasts of one run, in the order they were made.
+    """All forecasts of one run in the order they were made, with their scores.
 
     Returned by :func:`forecast_log`.
 
@@ -59,11 +59,11 @@ class ForecastLog(Result):
         return " ".join(filter(None, (self._worth_of_divergence(), self._worth_of_plateaus())))
 
     def methods(self) -> list[MethodScore]:
-        """How each method did on each quantity."""
+        """Summarise how well each method has forecast each quantity."""
         return by_method(self.scores)
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row a scored forecast."""
+        """One row per scored forecast."""
         return [
             {
                 "quantity": s.forecast.quantity,
@@ -119,7 +119,7 @@ class ForecastLog(Result):
 
 
 def forecast_log(run: Run) -> ForecastLog:
-    """The forecast log of a run on disk.
+    """Read the forecasts of a stored run and score those whose target step is reached.
 
     Args:
         run: from :func:`netvitals.open_run`, finished or not.

@@ -182,7 +182,7 @@ def _params(gauges: Iterable[Gauge]) -> Iterable[Tensor]:
 
 
 class BalancedAdam(AdamFamily, Balanced):
-    """Drop-in Adam with gauges: Adam on the balanced network of the orbit; gauges may overlap.
+    """Drop-in replacement for Adam that is equivariant under symmetries of the loss (gauges).
 
     Args:
         params: parameters or groups, as for any torch optimiser.

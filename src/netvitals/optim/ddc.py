@@ -56,8 +56,8 @@ class DDC(Equivariant):
         super()._assign()
         if pair := shared_weights(self.gauges):
             raise ValueError(
-                f"gauges {pair[0]!r} and {pair[1]!r} share weights, and Algorithm 2 needs gauges that share none: give "
-                "find_gauges(...).disjoint(), one chained_rescale for the chain, or use BalancedAdam"
+                f"the gauge symmetries {pair[0]!r} and {pair[1]!r} share weights, but DDCAdam needs gauges without "
+                "shared weights: give find_gauges(...).disjoint() or one chained_rescale, or use BalancedAdam"
             )
         self._shifts = [g for g in self.gauges if isinstance(g, Shift)]
         self._rescales = [g for g in self.gauges if isinstance(g, Rescale)]
@@ -133,7 +133,7 @@ class DDC(Equivariant):
 
 
 class DDCAdam(AdamFamily, DDC):
-    """Adam that respects gauges: Algorithm 2 of dead-directions.
+    """Adam that does not move along symmetries of the loss (gauges), by Algorithm 2 of the dead-directions paper.
 
     Args:
         params: parameters or groups, as for any torch optimiser.

@@ -26,7 +26,7 @@ STEPS = 24  # of the copy that the exact checks follow
 OF_THE_LOOP = frozenset({
     "no optimizer step", "gradients gone", "gradients carried over", "gradients of another loss", "optimizer recreated",
     "train mode in evaluation", "evaluation on another scale", "left in eval mode", "graph grows",
-    "teacher in train mode",
+    "teacher in train mode", "step before backward",
 })  # fmt: skip
 OF_THE_OPTIMIZER = frozenset({"not in the optimizer", "stale parameters", "update lost"})
 # reports of what a check decides, where it is no bug of the benchmark

@@ -33,15 +33,15 @@ Judge = Callable[["Run"], Sequence[Finding]]
 
 
 def open_run(path: str | os.PathLike[str], *, judge: Judge | None = None) -> Run:
-    """Open the run at ``path`` (the folder or the file) for reading.
+    """Open a stored run for reading, from its folder or file.
 
     Args:
         path: the run's folder or file.
-        judge: whom :meth:`Run.findings` asks where no findings are stored; ``netvitals.open_run`` names
+        judge: function that computes findings if none are stored; ``netvitals.open_run`` uses
             ``netvitals.findings.diagnose``.
 
     Returns:
-        The run; every call looks at the file anew.
+        The run; every call reads the file again.
 
     >>> import tempfile
     >>> from netvitals.capture import Measurement
@@ -57,13 +57,13 @@ def open_run(path: str | os.PathLike[str], *, judge: Judge | None = None) -> Run
 
 
 class Run:
-    """One run on disk. Every call looks at the file anew, so a run that is being written shows its latest state.
+    """A stored run. Every call reads the file again, so a run that is still being written shows its latest state.
 
     Returned by :func:`open_run`.
 
     Args:
         file: the run's SQLite file.
-        judge: whom :meth:`findings` asks where no findings are stored.
+        judge: function that computes findings if none are stored with the run.
     """
 
     def __init__(self, file: Path, judge: Judge | None = None) -> None:
@@ -139,7 +139,7 @@ class Run:
         return [(vital, site, metric) for number, vital, site, metric in names if number in known]
 
     def verify(self) -> None:
-        """Read all of it; damage anywhere is a :class:`RunDamaged`."""
+        """Read the whole run and check its checksums; raises :class:`RunDamaged` if any part is damaged."""
         with opened(self.path) as tables:
             tables.meta(), tables.series(), tables.findings(), tables.forecasts()
             for _ in tables.batches():
@@ -150,17 +150,17 @@ class Run:
     def frame(
         self, vital: Choice = None, site: Choice = None, metric: Choice = None, *, abandoned: bool = False
     ) -> pl.DataFrame:
-        """Measurements in long form: step, vital, site, metric, value.
+        """Return measurements as a polars data frame with columns step, vital, site, metric and value.
 
         Args:
             vital: a name, several names, or a pattern with ``*`` and ``?``; None takes all.
             site: the same for sites.
             metric: the same for metrics.
-            abandoned: the measurements that were left behind when the run was resumed at an earlier step, instead of
-            the ones that count.
+            abandoned: return the measurements that became invalid when the run was resumed at an earlier step, instead
+                of the valid ones.
 
         Returns:
-            One row a measurement, in the order of steps.
+            One row per measurement, in the order of steps.
         """
         import polars as pl
 
@@ -176,7 +176,7 @@ class Run:
         )
 
     def by_series(self) -> Iterator[tuple[str, str, str, np.ndarray, np.ndarray]]:
-        """Every series as (vital, site, metric, steps, values), in the order in which they first appeared."""
+        """Return every series as (vital, site, metric, steps, values), in the order of first appearance."""
         names, steps, series, values = self._columns(None, None, None)
         order = np.lexsort((steps, series))  # stable: measurements of one step stay in the order they came
         steps, series, values = steps[order], series[order], values[order]
@@ -211,7 +211,7 @@ class Run:
         first: bool = False,
         last: bool = False,
     ) -> list[ArrayMeasurement]:
-        """Array measurements, in the order of their steps, with the dtype and shape they were written with.
+        """Return array measurements in the order of their steps, with original dtype and shape.
 
         Args:
             vital: a name, several names or a pattern, as in :meth:`frame`.
@@ -224,7 +224,7 @@ class Run:
             The arrays.
         """
         if first and last:
-            raise ValueError("ask for the first or for the last arrays, not for both at once")
+            raise ValueError("give first=True or last=True, not both at once")
         return list(self._arrays(vital, site, metric, "min" if first else "max" if last else ""))
 
     def _arrays(self, vital: Choice, site: Choice, metric: Choice, end: str) -> Iterator[ArrayMeasurement]:
@@ -259,15 +259,15 @@ class Run:
         return [n for n in every if _fits(n[1], vital) and _fits(n[2], site) and _fits(n[3], metric)]
 
     def findings(self) -> Sequence[Finding]:
-        """The findings that were stored with the run; where none were, what the judge says of it now, if one was
-        named."""
+        """Return the findings stored with the run. If none are stored, compute them with ``judge``, if there is one."""
         with opened(self.path) as tables:
             stored = [Finding.from_dict(record) for record in tables.findings()]
         return stored if stored or self._judge is None else self._judge(self)
 
     def forecasts(self) -> list[dict[str, Any]]:
-        """Every forecast as it was stored when it was made, but for those of abandoned branches;
-        ``netvitals.forecasts.log`` scores them."""
+        """Return every forecast as it was stored, except those from before the run was resumed at an earlier step.
+        ``netvitals.forecasts.forecast_log`` scores them.
+        """
         with opened(self.path) as tables:
             begins = _begins(tables)
             made = [(_end(segment, begins), record) for segment, record in tables.forecasts()]

@@ -36,12 +36,12 @@ class Imbalance(Vital):
     name = "imbalance"
     title = "Imbalance"
     meaning = (
-        "How far neighbouring layers have moved apart: ‖Wₗ₊₁‖² − ‖Wₗ‖², which gradient flow conserves in linear "
-        "networks."
+        "How much the squared norms of adjacent layers differ: ‖Wₗ₊₁‖² − ‖Wₗ‖². In linear networks, gradient flow "
+        "keeps this difference constant."
     )
     metrics: ClassVar = {
         "imbalance": Metric("‖Wₗ₊₁‖² − ‖Wₗ‖² − ‖bₗ‖²", "weight²"),
-        "relative": Metric("the same over the sum of the three, between −1 and 1"),
+        "relative": Metric("imbalance divided by ‖Wₗ₊₁‖² + ‖Wₗ‖² + ‖bₗ‖²; between −1 and 1"),
     }
     absent = (
         "no two layers are joined by nothing but an activation: layers that are called more than once, "
@@ -113,17 +113,17 @@ class StepAccounting(Vital):
     name = "accounting"
     title = "Step accounting"
     meaning = (
-        "What an optimizer step did to the imbalance of two layers, and what plain SGD would have done: momentum, Adam "
-        "and weight decay open the gap."
+        "How an optimizer step changes the imbalance of two layers, compared with plain SGD. Momentum, Adam and "
+        "weight decay make the two differ."
     )
     metrics: ClassVar = {
         "delta": Metric("‖Wₗ₊₁‖² − ‖Wₗ‖² − ‖bₗ‖² after the step", "weight²"),
-        "change": Metric("its change in this step", "weight²"),
-        "predicted": Metric("its change under plain SGD with the same gradients", "weight²"),
-        "gap": Metric("what the gradient of this step does not explain", "weight²"),
+        "change": Metric("change of the imbalance in this step", "weight²"),
+        "predicted": Metric("change of the imbalance that plain SGD with the same gradients would make", "weight²"),
+        "gap": Metric("measured change minus the change under plain SGD", "weight²"),
     }
     headline = ("gap", "change")
-    needs = "an optimizer that steps"
+    needs = "an optimizer"
 
     def __init__(
         self, pairs: Sequence[tuple[str, str]] | None = None, lr: float | Mapping[str, float] | None = None
@@ -134,8 +134,8 @@ class StepAccounting(Vital):
     def begin(self, context: WatchContext) -> None:
         if not context.training:
             raise ValueError(
-                f"the vital sign {self.name!r} looks at what an optimizer step did, and a checkup makes none: "
-                f"ask for it in watch {hint('needs-steps')}"
+                f"the vital sign {self.name!r} measures the effect of an optimizer step, but a checkup makes no step: "
+                f"use it in watch {hint('needs-steps')}"
             )
 
     def parameters(self, recorder: Recorder, view: ParameterView) -> None:

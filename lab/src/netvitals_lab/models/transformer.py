@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from netvitals_lab.models.mixer import FeedForward, patches
 from netvitals_lab.models.parts import norm
@@ -18,7 +19,8 @@ class ViTSpec:
 
     The default is the encoder of the gate-density paper (6 blocks, 4 heads, patch 4, width 128, hidden 256).
     ``head=zero`` starts the readout at zero (no gradient reaches the blocks at the first step), ``init=normal``
-    draws every linear weight from N(0, 0.02²) cut at two standard deviations.
+    draws every linear weight from N(0, 0.02²) cut at two standard deviations. ``resize`` enlarges images of ``side``
+    pixels to so many before they are cut into patches.
     """
 
     channels: int = 3
@@ -34,6 +36,7 @@ class ViTSpec:
     init: str = "default"
     head: str = "default"
     dropout: float = 0.0
+    resize: int = 0
 
     def build(self) -> nn.Module:
         return ViT(self)
@@ -75,7 +78,7 @@ class ViT(nn.Module):
     def __init__(self, spec: ViTSpec):
         super().__init__()
         self.spec = spec
-        count = patches(spec.side, spec.patch)
+        count = patches(spec.resize or spec.side, spec.patch)
         self.embed = nn.Conv2d(spec.channels, spec.width, spec.patch, spec.patch)
         self.token = nn.Parameter(torch.zeros(1, 1, spec.width))
         self.positions = nn.Parameter(torch.empty(1, count + 1, spec.width).normal_(0, 0.02))
@@ -95,6 +98,8 @@ class ViT(nn.Module):
         _start(self, spec)
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.spec.resize:
+            x = F.interpolate(x, (self.spec.resize, self.spec.resize), mode="bilinear", antialias=True)
         x = self.embed(x).flatten(2).transpose(1, 2)
         x = torch.cat([self.token.expand(len(x), -1, -1), x], 1) + self.positions
         for block in self.blocks:

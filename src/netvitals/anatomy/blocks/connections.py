@@ -25,10 +25,10 @@ class Node(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Connection:
-    """What becomes of a layer's output before other layers read it.
+    """A connection from a layer's output to the layers that read it, with the operations in between.
 
-    ``blocked`` says why a law for the pair does not apply: the output joins another branch, leaves the model, or meets
-    another activation. Empty means: the readers see a function of this output and of nothing else.
+    ``blocked`` is the reason why formulas for pairs of layers do not apply: the output joins another branch, leaves the
+    model, or passes another activation. If ``blocked`` is empty, the readers depend on this output and on nothing else.
 
     Part of :class:`Anatomy`.
 
@@ -36,7 +36,7 @@ class Connection:
         writer: name of the layer.
         readers: names of the layers that read it.
         between: aten names on the way, in order; left out where it is blocked and has many readers.
-        blocked: why a law for the pair does not apply; empty where it does.
+        blocked: why formulas for pairs of layers do not apply; empty where they do.
     """
 
     writer: str

@@ -18,7 +18,7 @@ _CHOICES = frozenset({"topk", "argmax", "max", "sort"})
 
 @dataclass(frozen=True, kw_only=True)
 class Expert:
-    """One expert: its parameters and the tokens that it got in the charted pass.
+    """One expert of a mixture, with its parameters and the number of tokens it received in the traced pass.
 
     Part of :class:`Mixture`.
 
@@ -37,7 +37,7 @@ class Expert:
 
 @dataclass(frozen=True, kw_only=True)
 class Mixture:
-    """A router that sends each token to ``top_k`` of the experts.
+    """A mixture of experts: a router that sends each token to ``top_k`` of its experts.
 
     Part of :class:`Anatomy`.
 

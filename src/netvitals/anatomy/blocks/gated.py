@@ -16,7 +16,7 @@ from netvitals.anatomy.regions import Gate, Region
 
 @dataclass(frozen=True, kw_only=True)
 class GatedMLP:
-    """A product of two projections of one tensor, one of them through an activation, read by an output layer.
+    """A gated MLP such as SwiGLU: the product of two projections, one of them through an activation.
 
     Part of :class:`Anatomy`.
 

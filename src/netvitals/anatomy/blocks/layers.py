@@ -17,7 +17,7 @@ _MATRIX = frozenset({"mm", "addmm", "bmm", "baddbmm", "matmul", "_addmm_activati
 
 @dataclass(frozen=True, kw_only=True)
 class Layer:
-    """A product of an activation with a parameter, whatever module or function made it.
+    """A layer: the product of an activation tensor with a parameter, computed by any module or function.
 
     Part of :class:`Anatomy`.
 

@@ -14,7 +14,7 @@ _ROOTS = frozenset({"rsqrt", "sqrt", "linalg_vector_norm", "norm", "reciprocal",
 
 @dataclass(frozen=True, kw_only=True)
 class Norm:
-    """A tensor shifted or scaled by a statistic of itself, with the scale and shift that follow.
+    """A normalisation in the traced pass: a tensor shifted or scaled by its own statistics, then scaled by parameters.
 
     Part of :class:`Anatomy`.
 

@@ -14,7 +14,7 @@ _FAR = 60  # operations walked from a product to the layer that reads it
 
 @dataclass(frozen=True, kw_only=True)
 class Projection:
-    """A layer, or the rows of it that make one thing, such as the queries of a fused matrix.
+    """A projection of an attention block: a layer, or the rows of a fused matrix that make the queries, keys or values.
 
     Part of :class:`Heads`.
 

@@ -21,7 +21,7 @@ _SOFTMAX = ("_softmax", "_safe_softmax", "_log_softmax")
 
 @dataclass(frozen=True, kw_only=True)
 class Softmax:
-    """A softmax or log-softmax over data.
+    """A softmax or log-softmax in the traced pass.
 
     Part of :class:`Anatomy`.
 

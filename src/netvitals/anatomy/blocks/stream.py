@@ -13,7 +13,7 @@ from netvitals.anatomy.ir import Line, Operation
 
 @dataclass(frozen=True, kw_only=True)
 class Addition:
-    """One addition to a stream: after = before + branch.
+    """One addition to a residual stream: after = before + branch.
 
     Part of :class:`Stream`.
 
@@ -38,7 +38,7 @@ class Addition:
 
 @dataclass(frozen=True, kw_only=True)
 class Stream:
-    """A residual stream: where it begins, what is added to it, and who reads it.
+    """A residual stream: its first value, the branches added to it, and the layers that read it.
 
     Part of :class:`Anatomy`.
 

@@ -18,17 +18,17 @@ def register(app: typer.Typer) -> None:
 
 
 def compare_runs(
-    one: Annotated[Path, typer.Argument(help="The first run: its folder, or the .sqlite file.")],
-    other: Annotated[Path, typer.Argument(help="The second run.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print it all as JSON.")] = False,
+    one: Annotated[Path, typer.Argument(help="Folder or .sqlite file of the first run.")],
+    other: Annotated[Path, typer.Argument(help="Folder or .sqlite file of the second run.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
 ) -> None:
-    """Say what differs between two runs: settings, findings, and which metrics parted at which step."""
+    """Compare two runs: settings, findings, and the step at which each metric starts to differ."""
     from netvitals.findings import diagnose, table
     from netvitals.report import separated, settings
     from netvitals.runs import open_run
 
     if one.resolve() == other.resolve():
-        raise ValueError(f"compare needs two runs, got {one} twice")
+        raise ValueError(f"compare needs two different runs, got {one} twice")
     short = one.name != other.name
     runs = {path.name if short else str(path): open_run(path) for path in (one, other)}
     tables = [table(run) for run in runs.values()]

@@ -243,7 +243,7 @@ def report(
     memory: int = 2 << 30,
     resume: str | os.PathLike[str] | None = None,
 ) -> CurvatureReport:
-    """Which layers share curvature, where Gauss–Newton fails, what an optimizer should couple, how sharp it is.
+    """Report the curvature of a model: layers that share curvature, errors of Gauss–Newton, and sharpness.
 
     Args:
         model: any module; left exactly as it was.

@@ -63,13 +63,13 @@ class Recommendation(Result):
 
 
 def bottlenecks(found: InterlayerCurvature) -> list[CurvatureBottleneck]:
-    """Necks: nodes that wider nodes must pass on the way to the output, and that wider ones follow.
+    """Find bottlenecks: nodes narrower than those before and after them, which every path to the output crosses.
 
     Args:
-        found: what ``interlayer`` returned in activation space.
+        found: result of ``between_layers`` in activation space.
 
     Returns:
-        The necks, narrowest first.
+        The bottlenecks, narrowest first.
 
     >>> import torch
     >>> from torch import nn
@@ -103,14 +103,14 @@ def bottlenecks(found: InterlayerCurvature) -> list[CurvatureBottleneck]:
 
 
 def dropped_blocks(found: InterlayerCurvature, least: float = 0.0) -> list[Dropped]:
-    """Where a block-diagonal (K-FAC-type) method errs: cross-blocks by their share, largest first.
+    """Rank the Hessian blocks between layers that a block-diagonal method such as K-FAC ignores.
 
     Args:
-        found: what ``interlayer`` returned, mostly in parameter space.
+        found: result of ``between_layers``, usually in parameter space.
         least: leave out blocks with a share of at most this.
 
     Returns:
-        One entry a pair of different nodes.
+        One entry for each pair of different nodes, the largest share of the squared norm first.
 
     >>> import torch
     >>> from torch import nn
@@ -133,17 +133,20 @@ def dropped_blocks(found: InterlayerCurvature, least: float = 0.0) -> list[Dropp
 
 
 def recommend(found: InterlayerCurvature, small: float = 0.1, large: float = 0.7) -> Recommendation:
-    r"""Gauss–Newton where $\|H-GN\|/\|H\|$ is below ``small``, full products above ``large``, mixed between.
+    r"""Recommend Gauss–Newton or full Hessian products for an optimizer, from the relative error $\|H-GN\|/\|H\|$.
 
-    Where the whole is below ``small`` and a layer's own block is above ``large``, it is mixed, and the layer is named.
+    The choice is Gauss–Newton below ``small``, the full Hessian above ``large``, and ``"mixed"`` in between. It is also
+    ``"mixed"`` if the whole is below ``small`` but the diagonal block of some layer is above ``large``; ``why`` names
+    that layer.
 
-    Corollary 12, in parameter space: a piecewise-linear net has no gap between its activations and a large one between
-    its weights, and an optimizer moves the weights.
+    The result must be measured in parameter space (Corollary 12). A piecewise-linear network has no gap in activation
+    space, but can have a large one in parameter space.
 
     Args:
-        found: what ``interlayer(space="parameter")`` returned.
-        small: a smaller share missed, over all pairs, calls for Gauss–Newton.
-        large: a larger one calls for the full Hessian; above 0.7 most of the squared curvature is missed.
+        found: result of ``between_layers(..., space="parameter")``.
+        small: below this relative error over all pairs, Gauss–Newton is recommended.
+        large: above this relative error, the full Hessian is recommended; above 0.7, Gauss–Newton misses half of the
+            squared norm.
 
     Returns:
         The choice, why, and the pair with the largest gap.
@@ -159,8 +162,8 @@ def recommend(found: InterlayerCurvature, small: float = 0.1, large: float = 0.7
     """
     if found.space != "parameter":
         raise ValueError(
-            "advice about optimizers is about parameters, and this was measured in activation space, where the gap is "
-            "another one: use interlayer(..., space='parameter') or curvature.report"
+            "this result was measured with space='activation', but optimizer advice needs parameter space: use "
+            "between_layers(..., space='parameter') or curvature.report"
         )
     missed, _ = found.missed_in_all
     live = np.where(found.gauss_newton > 0, found.gn_gap, -np.inf)
@@ -195,7 +198,7 @@ def uniform_skips(depth: int, budget: int) -> tuple[int, ...]:
     (0, 4)
     """
     if not 0 < budget <= depth:
-        raise ValueError(f"a budget of {budget} skips does not fit {depth} layers")
+        raise ValueError(f"budget is {budget}, expected between 1 and the number of layers ({depth})")
     span = depth // budget
     return tuple(i * span for i in range(budget))
 

@@ -16,7 +16,7 @@ def heatmap_svg(found: InterlayerCurvature, weight: Weight = "coupling", cell: i
     """A matrix as a self-contained SVG: rows and columns named, the number in each cell, a legend of the shades.
 
     Args:
-        found: what ``interlayer`` returned.
+        found: what ``between_layers`` returned.
         weight: the metric in the cells.
         cell: pixels.
 

@@ -73,7 +73,7 @@ def survey(problem: Problem, memory: int, calls: bool = True) -> NodeSurvey:
             call = name if counts[name] == 1 else f"{name}#{counts[name]}"
             values = float_tensors(out)
             if not values:
-                seen.skipped[call] = f"returns {_what(out)}, nothing that can be differentiated"
+                seen.skipped[call] = f"returns {_what(out)}, which cannot be differentiated"
                 return
             shapes = [tuple(v.shape) for v in values]
             long = doubled.get((name, counts[name]))
@@ -182,11 +182,11 @@ def choose(
     if callable(nodes):
         names = [name for name, m in modules.items() if name and nodes(name, m)]
         if not names:
-            raise ValueError("the rule given as nodes= chose none of the model's modules")
+            raise ValueError("the function given as nodes= selected none of the model's modules")
     else:
         patterns = [nodes] if isinstance(nodes, str) else list(nodes)
         if not patterns:
-            raise ValueError("nodes=[] names no node: pass names of submodules, or None for the default blocks")
+            raise ValueError("nodes=[] is empty: pass names of submodules, or None for the default blocks")
         weights = [n for n, p in problem.model.named_parameters() if p.requires_grad] if space == "parameter" else []
         names = _matching(patterns, [n for n in modules if n] + weights, seen)
     for name in names:
@@ -202,8 +202,8 @@ def _default(problem: Problem, seen: NodeSurvey, space: str) -> tuple[list[Curva
     picked = _of_space(problem, seen, names, space)
     if not picked:
         raise ValueError(
-            f"no block found in {type(problem.model).__name__}: name the nodes yourself, "
-            f"for example nodes={[c.name for c in seen.calls[:3]]}"
+            f"no repeated block was found in {type(problem.model).__name__}: name the layers to measure, for example "
+            f"nodes={[c.name for c in seen.calls[:3]]}"
         )
     skipped = dict(seen.skipped) if space == "activation" else _vectors(problem.model, names)
     if len(picked) > MOST:
@@ -225,7 +225,7 @@ def _of_space(problem: Problem, seen: NodeSurvey, names: Iterable[str], space: s
     for name in sorted(wanted, key=lambda n: first.get(n, first.get(n.rpartition(".")[0], len(first)))):
         size = sum(p.numel() for p in parameters_of(problem.model, name))
         if size == 0:
-            raise ValueError(f"node {name!r} has no trainable parameter: leave it out, or unfreeze it")
+            raise ValueError(f"module {name!r} has no trainable parameter: leave it out of nodes=, or unfreeze it")
         op = type(problem.model.get_submodule(name)).__name__ if name in first else "Parameter"
         out.append(parameter_node(name, (size,), op))
     return out

@@ -35,7 +35,9 @@ class Problem:
         self.task, self.model = task, task.model
         sizes = [t.shape[0] for t in tensors((task.args, dict(task.kwargs))) if t.ndim > 0]
         if not sizes:
-            raise ValueError("the batch has no input tensor with a batch dimension: give (x, y) with x of shape (B, …)")
+            raise ValueError(
+                "the batch has no input tensor with a batch dimension: give (x, y) with x of shape (batch size, …)"
+            )
         self.examples = int(sizes[0])
         if self.examples == 0:
             raise ValueError("the batch is empty: give at least one example")
@@ -55,11 +57,14 @@ class Problem:
         if loss is None:
             loss = task.loss(outputs)
         if not loss.is_floating_point():
-            raise ValueError(f"loss_fn returned {loss.dtype}, expected a floating number that can be differentiated")
+            raise ValueError(
+                f"loss_fn returned a tensor of type {loss.dtype}, expected a floating-point number that can be "
+                "differentiated"
+            )
         if not torch.isfinite(loss).all():
             raise ValueError(
-                f"the loss of this batch is {loss.item()}: curvature is undefined there; check the batch "
-                "and the parameters for infinities"
+                f"the loss of this batch is {loss.item()}, so its curvature is undefined: check the batch and the "
+                "parameters for NaN or infinity"
             )
         return loss
 
@@ -102,8 +107,8 @@ def float_outputs(outputs: Any) -> tuple[list[Tensor], Callable[[list[Tensor]], 
     where = [i for i, t in enumerate(leaves) if isinstance(t, Tensor) and t.is_floating_point()]
     if not where:
         raise ValueError(
-            f"the model returned {type(outputs).__name__} without a floating tensor: its output cannot be "
-            "differentiated"
+            f"the model returned a {type(outputs).__name__} without a floating-point tensor, which cannot be "
+            "differentiated: return the tensor that the loss uses"
         )
 
     def rebuild(replaced: list[Tensor]) -> Any:
@@ -163,8 +168,8 @@ def refuse_noise(model: nn.Module) -> None:
         p = getattr(m, "p", None) if isinstance(m, nn.modules.dropout._DropoutNd) else getattr(m, "dropout", None)
         if isinstance(p, (int, float)) and p > 0:
             raise ValueError(
-                f"dropout is on in {name or 'the model'!r} (p = {p:g}): each product would see another "
-                "network. Call model.eval(), or pass mode='eval'"
+                f"dropout is active in {name or 'the model'!r} (p = {p:g}), so every forward pass would differ. Call "
+                "model.eval(), or pass mode='eval'"
             )
 
 
@@ -186,30 +191,30 @@ def advice_for(error: Exception, node: str = "") -> ValueError | None:
     where = f" at or below {node!r}" if node else ""
     if "modified by an inplace operation" in text:
         return ValueError(
-            f"a tensor that the gradient needs was overwritten in place{where}: replace the in-place "
-            "operation (x.add_(…), x[...] = …) in the model's forward by one that makes a new tensor"
+            f"a tensor needed for the gradient was overwritten in place{where}. In the model's forward, replace the "
+            "in-place operation (x.add_(…), x[...] = …) by one that returns a new tensor"
         )
     if "is not implemented" in text or "not differentiable" in text or "is marked as not" in text:
         op = text.split("derivative for ")[-1].split(" is not")[0].strip() if "derivative for " in text else text[:80]
         return ValueError(
-            f"{op} has no second derivative{where}: replace it by an equivalent that has one "
-            "(for example Hardsigmoid by clamp, fused attention by its math form)"
+            f"{op} has no second derivative{where}. Replace it by an equivalent operation that has one, for example "
+            "Hardsigmoid by clamp, or fused attention by its math backend"
         )
     if "use_reentrant=True" in text:
         return ValueError(
-            "checkpointing with use_reentrant=True hides the graph that second derivatives need: pass "
-            "use_reentrant=False, or switch it off for this measurement (mode='eval' does where it is for training)"
+            "checkpointing with use_reentrant=True does not support second derivatives. Pass use_reentrant=False, or "
+            "turn checkpointing off for this measurement (mode='eval' does so if it is used in training only)"
         )
     if "checkpoint" in text.lower():
         return ValueError(
-            "a checkpointed part did something else when it was run again for the gradient (a counter, a cache or "
-            f"random numbers in its forward?): {text.splitlines()[0][:120]} Switch checkpointing off for this "
-            "measurement; mode='eval' does where it is for training only"
+            "a checkpointed part computed something different when it was recomputed, perhaps because its forward "
+            f"uses a counter, a cache or random numbers: {text.splitlines()[0][:120]} Turn checkpointing off for this "
+            "measurement; mode='eval' does so if checkpointing is used in training only"
         )
     if "must have the same dtype" in text or "same dtype" in text or ("dtype" in text and "mat" in text):
         return ValueError(
-            f"the model mixes dtypes ({text[:120]}): pass dtype=torch.float32 so that it is measured in "
-            "the dtype its forward creates"
+            f"the model mixes dtypes ({text[:120]}): pass dtype=torch.float32 to measure it in the dtype that its "
+            "forward creates"
         )
     return None
 

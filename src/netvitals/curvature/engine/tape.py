@@ -90,9 +90,9 @@ class Tape:
         """Raise a sentence where H is not the sum of a Gauss–Newton part at the outputs and a tensor part."""
         if self.beyond > tolerance(self.outputs[0].dtype):
             raise ValueError(
-                f"the loss reads more than the model's output: {self.beyond:.0%} of its gradient does not pass through "
-                "it (a penalty on parameters, an auxiliary loss kept on a module?). H = GN + T is defined for a loss "
-                "of the output alone: leave the other term out, or ask for part='H', which has it"
+                f"{self.beyond:.0%} of the loss's gradient does not pass through the model's output (a penalty on "
+                "parameters, or an auxiliary loss kept on a module?). H = GN + T is defined for a loss of the output "
+                "alone: remove the other term, or use part='H', which includes it"
             )
 
     def record(self, checked: bool = False) -> None:
@@ -112,8 +112,8 @@ class Tape:
         if not any(o.requires_grad for o in self.outputs):
             names = ", ".join(repr(n.name) for n in self.nodes)
             raise ValueError(
-                f"node {names} does not influence the loss: the model's output does not depend on it "
-                "(or is detached). Choose another"
+                f"node {names} does not influence the model's output, or its output is detached, so it has no "
+                "curvature: choose another node"
             )
         if problem.own_loss:
             self._cut_at_logits(outputs)
@@ -124,9 +124,9 @@ class Tape:
             return
         if not loss_curves(self.slope, self.detached):
             raise ValueError(
-                "the loss has no second derivative in the model's output on this batch (L1, hinge, plain "
-                "sum; or a cross-entropy saturated to the last bit): its Gauss–Newton part is zero. Use a "
-                "twice differentiable loss, for example cross-entropy, mean squared error or Huber"
+                "the loss has no second derivative in the model's output on this batch, so its Gauss–Newton matrix "
+                "is zero (L1, hinge, a plain sum, or a fully saturated cross-entropy). Use a twice differentiable "
+                "loss such as cross-entropy, mean squared error or Huber"
             )
         self._refuse_stale_loss()
         if seams:
@@ -141,8 +141,8 @@ class Tape:
         self.loss = float(loss.detach())
         if not loss.requires_grad:
             raise ValueError(
-                "the loss does not depend on the model's output in a differentiable way "
-                "(an accuracy, an argmax or a detach?): give the loss that training uses"
+                "the loss has no gradient with respect to the model's output (an accuracy, an argmax or a detach?): "
+                "give the loss that training uses"
             )
         slopes = torch.autograd.grad(loss, [self.detached[i] for i in keep], create_graph=True, allow_unused=True)
         used = [(i, s) for i, s in zip(keep, slopes) if s is not None]
@@ -164,8 +164,8 @@ class Tape:
             self.outputs = self.detached = heads  # the slope's own graph begins at the logits
             return
         raise ValueError(
-            "the model's own loss is not a function of its logits alone (another term, or no logits in its output): "
-            "Gauss–Newton needs to know where the network ends. Give loss_fn and a batch with the target"
+            "Gauss–Newton needs the output that the loss is computed from, but this model's own loss does not depend "
+            "on its logits alone. Give loss_fn and a batch with the target"
         )
 
     def _refuse_stale_loss(self) -> None:
@@ -177,8 +177,8 @@ class Tape:
         read = torch.autograd.grad(loss, theirs, allow_unused=True, retain_graph=True) if loss.requires_grad else ()
         if any(g is not None for g in read):
             raise ValueError(
-                "dtype= measures a copy of the model, but loss_fn reads parameters of the original (a penalty written "
-                "with the model's name): call model.to(dtype) yourself and leave dtype out"
+                "dtype= measures a copy of the model, but loss_fn reads parameters of the original model (a penalty "
+                "that uses the model?). Call model.to(dtype) yourself and leave dtype out"
             )
 
     def whole_loss(self) -> Tensor:
@@ -274,7 +274,7 @@ def recorded_parameters(
     problem = Problem(model, loss_fn, batch, dtype)
     named = [(name, p) for name, p in problem.model.named_parameters() if p.requires_grad]
     if not named:
-        raise ValueError("the model has no trainable parameter: unfreeze what you want the curvature of")
+        raise ValueError("the model has no trainable parameter: unfreeze the parameters whose curvature you want")
     with laboratory(problem.model, mode):
         refuse_noise(problem.model)
         with advised():
@@ -296,8 +296,8 @@ def refuse_randomness(before: Sequence[Tensor], tape: Tape) -> None:
         tol = 1e-3 * float(a.detach().abs().max())
         if same and all(float((a.detach() - b).abs().max()) > tol for b in same):
             raise ValueError(
-                "two forward passes of the same batch differ: the model draws random numbers (functional "
-                "dropout? noise?). Switch the noise off, or pass mode='eval'"
+                "two forward passes of the same batch differ, so the model draws random numbers (functional dropout? "
+                "noise?): turn the noise off, or pass mode='eval'"
             )
 
 
@@ -305,7 +305,7 @@ def _drop_idle(tape: Tape, explicit: bool) -> None:
     """Nodes whose perturbation does not reach the loss: an error when asked for by name, dropped from a default set."""
     flat = [leaf for leaves in tape.leaves for leaf in leaves]
     if not flat:
-        raise ValueError("none of the nodes can be differentiated")
+        raise ValueError("none of the selected nodes has an output that can be differentiated: choose other nodes")
     grads = torch.autograd.grad(tape.outputs, flat, tape.pull, allow_unused=True, retain_graph=True)
     whole = torch.autograd.grad(tape.whole_loss(), flat, allow_unused=True, retain_graph=True)
     tape.beyond = gradient_beyond(whole, grads)
@@ -315,8 +315,7 @@ def _drop_idle(tape: Tape, explicit: bool) -> None:
     idle = [n.name for n, ok in zip(tape.nodes, live) if not ok]
     if idle and (explicit or not any(live)):
         raise ValueError(
-            f"node {idle[0]!r} does not influence the loss: its output is not used on the way to the loss "
-            "(or is detached). Leave it out"
+            f"node {idle[0]!r} does not influence the loss: its output is unused or detached. Leave it out of nodes="
         )
     if tape.space == "activation":  # of several tensors that a node returns, those that are used
         tape.pruned = not all(all(flags) for flags, ok in zip(used, live) if ok)

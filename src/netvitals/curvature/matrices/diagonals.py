@@ -92,7 +92,7 @@ def diagonal(
     dtype: torch.dtype | None = None,
     memory: int = 2 << 30,
 ) -> Diagonal:
-    r"""$\partial^2 L/\partial\theta_i^2$ of every parameter, with standard errors.
+    r"""Diagonal of the Hessian, $\partial^2 L/\partial\theta_i^2$ for every parameter, with standard errors.
 
     Args:
         model: any module; left exactly as it was.
@@ -117,7 +117,7 @@ def diagonal(
     [[9.0, 1.0]]
     """
     if probes < 4:
-        raise ValueError(f"probes is {probes}, expected at least 4: a standard error needs them")
+        raise ValueError(f"probes is {probes}, expected at least 4: the standard error is estimated from them")
     if method not in ("auto", "exact", "hutchinson", "xdiag"):
         raise ValueError(f"method is {method!r}, expected 'auto', 'exact', 'hutchinson' or 'xdiag'")
     with operators(model, loss_fn, batch, mode=mode, dtype=dtype, memory=memory) as of:

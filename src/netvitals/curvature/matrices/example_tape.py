@@ -157,7 +157,8 @@ class ExampleTape(Tape):
             def hook(module: nn.Module, args: Any, out: Tensor) -> Tensor:
                 if name in leaves:
                     raise ValueError(
-                        f"{name} is called once in the first batch and more often in another: pass method='hutchinson'"
+                        f"{name} is called once in the first batch but several times in another: pass "
+                        "method='hutchinson'"
                     )
                 leaves[name] = torch.zeros_like(out, requires_grad=True)
                 sources[name] = source_of(call, args[0].detach(), out.shape, b)
@@ -266,7 +267,7 @@ def recorded_examples(
     """
     problem = Problem(model, loss_fn, batch, dtype)
     if not any(p.requires_grad for p in problem.model.parameters()):
-        raise ValueError("the model has no trainable parameter: unfreeze what you want the curvature of")
+        raise ValueError("the model has no trainable parameter: unfreeze the parameters whose curvature you want")
     with laboratory(problem.model, mode):
         refuse_noise(problem.model)
         with advised():

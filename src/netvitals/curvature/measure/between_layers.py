@@ -47,7 +47,7 @@ def between_layers(
     refine: int = 0,
     resume: str | os.PathLike[str] | None = None,
 ) -> InterlayerCurvature:
-    r"""Resonance, coupling, stable rank and GN-gap of every pair of nodes, in one sweep.
+    r"""Measure the Hessian blocks between layers: resonance, coupling, stable rank and GN-gap of every pair of nodes.
 
     $R=\|H_{v,w}\|_F$, $C=R(v,w)/\sqrt{R(v,v)R(w,w)}$, $D=\|H\|_F^2/\|H\|_2^2$, $\mathrm{Gap}=\|H^T\|_F/\|H^{GN}\|_F$.
 
@@ -88,7 +88,7 @@ def between_layers(
     if several(batch):
         if method == "exact" or reduction != "mean_block":
             raise ValueError(
-                f"method={method!r} with reduction={reduction!r} takes one batch; many batches are measured with "
+                f"method={method!r} with reduction={reduction!r} accepts only one batch; for many batches use "
                 "method='stochastic' and reduction='mean_block'"
             )
         about = {"nodes": nodes, "seed": seed, "probes": probes, "space": space, "plain": plain, "refine": refine}
@@ -239,11 +239,13 @@ def _check(method: str, reduction: str, probes: int, space: str) -> None:
         if value not in allowed:
             raise ValueError(f"{name} is {value!r}, expected one of {', '.join(map(repr, allowed))}")
     if not isinstance(probes, int) or probes < 2:
-        raise ValueError(f"probes is {probes!r}, expected an integer of at least 2: a standard error needs two")
+        raise ValueError(
+            f"probes is {probes!r}, expected an integer of at least 2: the standard error is estimated from them"
+        )
     if space == "parameter" and reduction != "mean_block":
         raise ValueError(
-            f"reduction={reduction!r} keeps examples apart, but parameters are shared by all examples: use "
-            "reduction='mean_block' in parameter space"
+            f"reduction={reduction!r} treats each example separately, but all examples share the parameters: with "
+            "space='parameter' use reduction='mean_block'"
         )
 
 
@@ -251,14 +253,14 @@ def _require_separate_examples(tape: Tape, reduction: str) -> None:
     if tape.interacts:
         norm = " (batch normalisation is in train mode)" if tape.problem.couples_examples else ""
         raise ValueError(
-            f"reduction={reduction!r} needs examples that do not see each other, but in this model one example's "
-            f"activations reach another one's output{norm}: call model.eval() or pass mode='eval' if a norm does it, "
-            "or use reduction='joint'"
+            f"reduction={reduction!r} needs independent examples, but in this model one example's activations "
+            f"influence another example's output{norm}. Call model.eval() or pass mode='eval' if a norm causes it, or "
+            "use reduction='joint'"
         )
     whole, parts = tape.mean_check()
     allowed = max(1e-3, 4 * torch.finfo(tape.outputs[0].dtype).eps)
     if abs(whole - parts) > allowed * max(abs(whole), abs(parts)):
         raise ValueError(
-            f"the loss is not a mean over examples (whole batch {whole:.6g}, mean of its halves "
-            f"{parts:.6g}): reduction={reduction!r} needs reduction='mean' in loss_fn"
+            f"the loss is not a mean over examples (whole batch {whole:.6g}, mean of its "
+            f"halves {parts:.6g}): with reduction={reduction!r}, use reduction='mean' in loss_fn"
         )

@@ -66,7 +66,7 @@ def cost(
     dtype: torch.dtype | None = None,
     memory: int = 2 << 30,
 ) -> CostEstimate:
-    """The cost of ``between_layers`` with the same arguments, from one pass and one product.
+    """Estimate the cost of ``between_layers`` with the same arguments, from one forward pass and one product.
 
     Args:
         model: any module; left exactly as it was.

@@ -117,7 +117,7 @@ def spectral_density(
     memory: int = 2 << 30,
     resume: str | os.PathLike[str] | None = None,
 ) -> SpectralDensity:
-    r"""Eigenvalue density by stochastic Lanczos quadrature: $\frac1d\sum_i\delta(\lambda-\lambda_i)$, smoothed.
+    r"""Estimate the eigenvalue density $\frac1d\sum_i\delta(\lambda-\lambda_i)$ by stochastic Lanczos quadrature.
 
     Args:
         model: any module; left exactly as it was.
@@ -136,7 +136,7 @@ def spectral_density(
         width: standard deviation of the smoothing; default 1 % of the range.
         dtype: measure a copy in this dtype.
         memory: bytes for graph, products and Lanczos vectors.
-        resume: a folder for the state of a measurement of many batches, as in ``interlayer``.
+        resume: a folder for the state of a measurement of many batches, as in ``between_layers``.
 
     Returns:
         The density on a grid, the trace and the negative mass, with the spread over runs as standard error.
@@ -147,7 +147,7 @@ def spectral_density(
     1.0
     """
     if steps < 1 or runs < 1:
-        raise ValueError(f"steps and runs are {steps} and {runs}, expected at least 1 each")
+        raise ValueError(f"steps is {steps} and runs is {runs}, expected at least 1 for both")
     options: Any = {"mode": mode, "part": part, "nodes": nodes, "node": node, "space": space, "dtype": dtype}
     journal = opened(resume, "spectral_density", model, {**options, "seed": seed, "steps": steps, "runs": runs})
     with matrix_of(model, loss_fn, batch, memory=memory, journal=journal, **options) as (matrix, of):

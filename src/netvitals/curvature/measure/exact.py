@@ -38,7 +38,7 @@ class Blocks:
     def block(self, v: str, w: str) -> ExactBlock:
         for name in (v, w):
             if name not in self.index:
-                raise KeyError(f"no node {name!r}; the nodes are {', '.join(self.index)}")
+                raise KeyError(f"there is no node {name!r}; the nodes are {', '.join(self.index)}")
         at = (..., self.index[v], self.index[w])
         return ExactBlock(self.gauss_newton[at] + self.tensor[at], self.gauss_newton[at], self.tensor[at])
 
@@ -57,9 +57,9 @@ def exact_blocks(products: Products, *, per_sample: bool, budget: int, progress:
     needed = 2 * copies * total * total * item
     if needed > budget:
         raise MemoryError(
-            f"the blocks of {len(sizes)} nodes with {total} coordinates need {needed / 2**20:.4g} MiB"
-            f"{f' for {b} examples' if per_sample else ''}, the budget is {budget / 2**20:.4g} MiB: "
-            f"use fewer nodes or examples, method='stochastic', or raise memory= {hint('no-memory')}"
+            f"the blocks of {len(sizes)} nodes with {total} coordinates need {needed / 2**20:.4g} "
+            f"MiB{f' for {b} examples' if per_sample else ''}, but the budget is {budget / 2**20:.4g} MiB. Use fewer "
+            f"nodes or examples, method='stochastic', or raise memory= {hint('no-memory')}"
         )
     shape = (copies, total, total) if per_sample else (total, total)
     gn, tensor = (torch.zeros(shape, dtype=products.flat[0].dtype, device=products.flat[0].device) for _ in range(2))

@@ -1,4 +1,4 @@
-"""What ``interlayer`` returns: matrices over pairs of nodes, their standard errors, and a page of words."""
+"""What ``between_layers`` returns: matrices over pairs of nodes, their standard errors, and a page of words."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class InterlayerCurvature(Result):
     errors are then over examples. Of many batches, ``sampling`` has by metric the standard error over them (N×N): how
     far other data would have given other numbers.
 
-    Returned by :func:`interlayer`.
+    Returned by :func:`between_layers`.
 
     Attributes:
         nodes: names, in the order of the forward pass.
@@ -101,7 +101,7 @@ class InterlayerCurvature(Result):
     def block(self, v: str, w: str) -> ExactBlock:
         """The matrices (H, GN, T) of nodes ``v`` and ``w``; only with ``method="exact"``."""
         if self.blocks is None:
-            raise ValueError("a stochastic result has no blocks, only their norms: use method='exact'")
+            raise ValueError("this result is stochastic, so it has norms but no blocks: use method='exact'")
         return self.blocks.block(v, w)
 
     def at(self, v: str, w: str) -> dict[str, float]:
@@ -131,7 +131,7 @@ class InterlayerCurvature(Result):
     def position(self, name: str) -> int:
         """The row of the node ``name`` in every matrix."""
         if name not in self.nodes:
-            raise KeyError(f"no node {name!r}; the nodes are {', '.join(self.nodes)}")
+            raise KeyError(f"there is no node {name!r}; the nodes are {', '.join(self.nodes)}")
         return self.nodes.index(name)
 
     @property

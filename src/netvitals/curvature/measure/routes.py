@@ -137,7 +137,7 @@ class CurvatureGraph(Result):
         """
         found = sorted((r for r in self.routes if r.v == v), key=lambda r: -r.gauss_newton)
         if not found:
-            raise ValueError(f"there is no node {v!r} before the loss; nodes are {', '.join(self.blocks)}")
+            raise ValueError(f"there is no node {v!r} before the loss; the nodes are {', '.join(self.blocks)}")
         return tuple(found)
 
     @property
@@ -204,7 +204,7 @@ def graph(
     probes: int = 30,
     memory: int = 2 << 30,
 ) -> CurvatureGraph:
-    """Curvature routing on a module: which edge, and so which skip connection, carries the curvature of a layer.
+    """Measure how much of a layer's curvature each connection carries, for example a skip connection.
 
     Args:
         model: any module; left exactly as it was.
@@ -214,12 +214,12 @@ def graph(
         nodes: names or globs of submodules, a rule ``(name, module) -> bool``, or None for the model's blocks.
         seed: of the probes.
         progress: called with (probes done, probes planned).
-        of: the node w whose blocks are built; the first one by default.
+        of: the node w whose Hessian blocks are measured; the first one by default.
         probes: products of each edge; where w is no wider, the whole basis, and norms are exact.
         memory: bytes for the graph.
 
     Returns:
-        Norms of what came over every edge, of the blocks, and of pairs of paths, with standard errors.
+        Norms of the part that each edge carries, of the blocks, and of pairs of paths, with standard errors.
 
     >>> net = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 2))
     >>> found = graph(net, "mse", (torch.randn(4, 2), torch.zeros(4, 2)), nodes=["0", "1"])
@@ -227,18 +227,18 @@ def graph(
     ({'0': (), '1': ('0',), 'out': ('1',)}, True, ())
     """
     if probes < 2:
-        raise ValueError(f"probes counts products and must be 2 or more, for an error of the mean; got {probes}")
+        raise ValueError(f"probes is {probes}, expected at least 2: the standard error is estimated from them")
     problem = Problem(model, loss_fn, batch, None)
     if problem.own_loss:
         raise ValueError(
-            "the model computes its own loss, so the place where the network ends cannot be cut: give loss_fn (for "
+            "the model computes its own loss, so netvitals cannot tell its output from its loss. Give loss_fn (for "
             "example 'cross_entropy') and a batch with the target"
         )
     with laboratory(problem.model, mode):
         refuse_noise(problem.model)
         if problem.couples_examples:
             raise ValueError(
-                "BatchNorm takes its statistics from the batch, so that examples see each other: pass mode='eval'"
+                "BatchNorm computes its statistics over the batch, so examples are not independent: pass mode='eval'"
             )
         with advised():
             seen = survey(problem, memory)
@@ -287,7 +287,9 @@ class _Cut:
         self.loss = problem.loss(rebuild([leaf.clone() for leaf in self.leaves[OUT]]))
         used = _grad([self.loss], self.leaves[OUT], [torch.ones_like(self.loss)], create=True)
         if all(g is None for g in used):
-            raise ValueError("the loss does not depend on the model's output in a differentiable way")
+            raise ValueError(
+                "the loss has no gradient with respect to the model's output: give the loss that training uses"
+            )
         self._connect()
 
     def _connect(self) -> None:
@@ -309,7 +311,9 @@ class _Cut:
         self.skipped |= {n: "does not influence the loss" for n in names if n not in reach}
         self.order = [n for n in names if n in reach]
         if len(self.order) < 2:
-            raise ValueError("none of the nodes influences the loss through the model's output: choose others")
+            raise ValueError(
+                "none of the selected nodes influences the loss through the model's output: choose other nodes"
+            )
         self.parents = {n: tuple(p for p in parents[n] if p in reach) for n in self.order}
         self.topology = Topology(self.parents)
         self._linearise()
@@ -375,7 +379,7 @@ def _grad(
 def _measured(cut: _Cut, of: str | None, probes: int, seed: int, progress: Progress | None) -> CurvatureGraph:
     w = cut.order[0] if of is None else of
     if w not in cut.order or w == OUT:
-        raise ValueError(f"there is no node {w!r}; nodes are {', '.join(n for n in cut.order if n != OUT)}")
+        raise ValueError(f"there is no node {w!r}; the nodes are {', '.join(n for n in cut.order if n != OUT)}")
     sizes = [t[0].numel() for t in cut.leaves[w]]
     exact = sum(sizes) <= probes
     count = sum(sizes) if exact else probes

@@ -83,7 +83,8 @@ def measure_steps(
     *,
     lr: float | Mapping[str, float] | None = None,
 ) -> StepAccounts:
-    """What one optimizer step did to Δ of every pair, and what plain SGD with the same gradients would have done.
+    """Compare the change of the imbalance Δ in one optimizer step with the change under plain SGD with the same
+    gradients.
 
     Args:
         before: parameters before the step, by name.
@@ -93,7 +94,7 @@ def measure_steps(
         lr: learning rate, one for all or per parameter name; when absent, the rate that explains each step best.
 
     Returns:
-        One account a pair, in the order of ``pairs``.
+        One result for each pair, in the order of ``pairs``.
 
     >>> w = {"a.weight": torch.ones(2, 2), "b.weight": torch.ones(1, 2)}
     >>> g = {k: 0.5 * torch.ones_like(v) for k, v in w.items()}
@@ -131,8 +132,7 @@ def pair_numbers(
     for name in list(terms)[:2]:
         if name not in before or name not in after or name not in grads:
             raise ValueError(
-                f"no parameter {name} with value before, value after and gradient; "
-                f"known: {', '.join(sorted(after)[:8])}"
+                f"parameter {name} must be present in before, after and grads; after has {', '.join(sorted(after)[:8])}"
             )
     parts: list[Tensor] = []
     rates: list[Tensor] = []

@@ -71,7 +71,9 @@ class ConservationLaws(Result):
     def __getitem__(self, name: str) -> Law:
         found = next((law for law in self.laws if law.name == name), None)
         if found is None:
-            raise KeyError(f"no law {name!r} holds here; there are {', '.join(law.name for law in self.laws)}")
+            raise KeyError(
+                f"there is no conserved quantity {name!r}; there are {', '.join(law.name for law in self.laws)}"
+            )
         return found
 
     def rows(self) -> list[dict[str, Any]]:
@@ -96,9 +98,10 @@ def conserved(
     precise: bool = False,
     anatomy: Anatomy | None = None,
 ) -> ConservationLaws:
-    """The quantities that gradient flow conserves in a network, found from its anatomy and checked on a batch.
+    """Find the quantities that gradient flow conserves in a network, and check each of them on a batch.
 
-    What links two layers through an activation is not conserved, and has an identity for its rate: :func:`imbalance`.
+    The imbalance of two layers with an activation between them is not conserved; :func:`imbalance` gives its exact rate
+    of change.
 
     Args:
         model: any module; left exactly as it was.
@@ -110,7 +113,8 @@ def conserved(
         anatomy: of this model, where it is known already; charted anew if left out.
 
     Returns:
-        The laws that hold to rounding, with Δ and its rate; the others with the reason.
+        The quantities that are conserved up to rounding, with value and rate; the others are in ``skipped`` with the
+        reason.
 
     >>> _ = torch.manual_seed(0)
     >>> layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True).double()
@@ -160,7 +164,7 @@ def conserved(
             laws.append(measured)
     for layer in anatomy.layers:
         if layer.weight not in tried:
-            skipped[layer.name] = links.skipped.get(layer.name, "no other layer reads its output or writes its input")
+            skipped[layer.name] = links.skipped.get(layer.name, "no other layer is connected to it")
     return ConservationLaws(laws=tuple(laws), skipped=skipped)
 
 

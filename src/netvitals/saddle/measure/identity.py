@@ -83,7 +83,10 @@ class PairImbalance(Result):
         With ``printed`` it is the paper's $E[b\varphi^\top+\varphi b^\top]$, wrong off the diagonal (erratum E2).
         """
         if isinstance(self._matrix, str):
-            raise ValueError(f"{self.first} → {self.second} has no matrix form: {self._matrix}")
+            raise ValueError(
+                f"the pair {self.first} → {self.second} has no matrix form of the identity: {self._matrix}; use lhs "
+                "and rhs"
+            )
         return self._matrix(printed)
 
     def predicted_change(self, lr: float) -> float:
@@ -171,7 +174,7 @@ def imbalance(
     precise: bool = False,
     anatomy: Anatomy | None = None,
 ) -> ImbalanceIdentity:
-    r"""Δ, its rate of change from both sides, and the defect, for every link of the model.
+    r"""Measure the imbalance Δ of adjacent layers and compare both sides of the identity for its rate of change.
 
     Args:
         model: any module; a layer is whatever multiplies with a parameter. It is left exactly as it was.
@@ -213,8 +216,8 @@ def imbalance(
             if any(MEETS in why for why in links.skipped.values()):
                 reasons += "; saddle.conserved has the laws of attention and gated blocks (SwiGLU)"
             raise ValueError(
-                f"no chain found in {type(model).__name__}: looked for layers whose "
-                f"input depends on exactly one earlier layer; {len(anatomy.layers)} layers ran; {reasons}"
+                f"no pair of layers was found in {type(model).__name__}: the identity needs layers whose input "
+                f"depends on exactly one earlier layer; {len(anatomy.layers)} layers ran; {reasons}"
             )
         pairs, skipped = _measure(runs, usable, loss, rate, frozen)
     for link in set(links.links) - set(usable):
@@ -361,7 +364,7 @@ def _rate_function(rates: Mapping[str, float] | Callable[[str], float] | None) -
         return rates
     for name, value in rates.items():
         if not value > 0:
-            raise ValueError(f"rates must be positive, got {value} for {name}")
+            raise ValueError(f"learning rates must be positive, got {value} for {name}")
     return lambda name: rates.get(name, 1.0)
 
 

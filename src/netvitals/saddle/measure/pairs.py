@@ -61,17 +61,20 @@ def imbalances(weights: Sequence[Tensor], biases: Sequence[Tensor | None] | None
     (2.0,)
     """
     if len(weights) < 2:
-        raise ValueError(f"a chain has at least two layers, got {len(weights)}")
+        raise ValueError(f"a chain needs at least two layers, got {len(weights)}")
     biases = [None] * len(weights) if biases is None else biases
     if len(biases) != len(weights):
-        raise ValueError(f"got {len(weights)} weights and {len(biases)} biases: give None where a layer has none")
+        raise ValueError(
+            f"got {len(weights)} weights but {len(biases)} biases: give one entry per layer, None for a layer without "
+            "bias"
+        )
     square = [_square(w) for w in weights]
     return tuple(square[i + 1] - square[i] - _square(biases[i]) for i in range(len(weights) - 1))
 
 
 @undisturbed
 def chain_imbalance(model: nn.Module, batch: Any) -> ChainImbalance:
-    """Pairs of ``model``, found by one forward pass of ``batch``, and their imbalance.
+    """Find connected pairs of layers with one forward pass of ``batch``, and measure their imbalance.
 
     Args:
         model: left as it was; it is run in evaluation mode.
@@ -89,7 +92,9 @@ def chain_imbalance(model: nn.Module, batch: Any) -> ChainImbalance:
     with preserved(model), in_mode(model, "eval"):
         pairs, _ = layer_pairs(chart(model, task.inputs, keep_tensors=False), frozen=True)
     if not pairs:
-        raise ValueError("no two linear or convolution layers of the model are joined by elementwise activations only")
+        raise ValueError(
+            "the model has no two linear or convolution layers that are connected only by elementwise activations"
+        )
     known = dict(model.named_parameters(remove_duplicate=False))
     out = []
     for first, second in pairs:
@@ -116,7 +121,7 @@ def layer_pairs(anatomy: Anatomy, *, frozen: bool = False) -> tuple[list[tuple[L
             continue  # other layers, the stream or the output see it as well: there is no pair to speak of
         second = by_name[connection.readers[0]]
         still = [layer.name for layer in (first, second) if layer.frozen and not frozen]
-        why = f"{still[0]} is frozen, so that its part of the balance cannot move" if still else ""
+        why = f"{still[0]} is frozen, so its part of the imbalance cannot change" if still else ""
         why = links.skipped.get(first.name, "") or why or _in_between(anatomy, first, second, bending)
         if why:
             refused[f"{first.name}→{second.name}"] = why

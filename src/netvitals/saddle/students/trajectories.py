@@ -56,7 +56,8 @@ def descend(
     smooth: int = 1,
     progress: Progress | None = None,
 ) -> Descent:
-    """Plain SGD on fresh Gaussian batches, all copies together; a copy leaves the batch once past every threshold.
+    """Train all copies of a network by plain SGD on fresh Gaussian batches, until each has crossed every loss
+    threshold.
 
     Args:
         weights: stack of networks; it is copied.
@@ -83,7 +84,7 @@ def descend(
     ((1, 1), 5)
     """
     if lr <= 0 or steps < 1 or batch < 1 or smooth < 1:
-        raise ValueError(f"lr, steps, batch and smooth must be positive, got {lr}, {steps}, {batch}, {smooth}")
+        raise ValueError(f"lr, steps, batch and smooth must all be positive, got {lr}, {steps}, {batch}, {smooth}")
     w = [x.clone() for x in weights]
     copies, dtype = w[0].shape[0], w[0].dtype
     rate = [lr * r for r in (rates if rates is not None else [1.0] * len(w))]

@@ -142,13 +142,15 @@ def rates(
     ts: Sequence[float] = SWEEP,
     units: Mapping[str, int] | None = None,
 ) -> RateDeviation:
-    """K-FAC rates of every layer of a network of your own, predicted beside measured, and what sets each.
+    """Measure how K-FAC factors scale with the distance t to a dead unit in your network, and compare with the
+    prediction.
 
-    A copy of ``model`` is put on the aligned path, and its exponents are compared with those its anatomy predicts.
+    A copy of ``model`` is moved along a path where one channel per axis dies as t → 0. The fitted exponents of t are
+    compared with those predicted from the architecture.
 
-    On every axis of channels that weights lead both to and from, one channel is made dead, one of every attention
-    head: its incoming and outgoing weights are zero but for t where two dead channels meet, and its biases are
-    zero. At the ends of the network, the channel keeps the direction of its own weights, of length t.
+    The dead channel is chosen on every hidden axis, and once in every attention head. Its biases and its incoming and
+    outgoing weights are set to zero, except for weights of value t between two dead channels. At the input and output
+    of the network, the channel keeps the direction of its own weights, scaled to length t.
 
     Args:
         model: of linear layers, convolutions, embeddings, activations, norms, sums, products of branches and attention
@@ -162,7 +164,7 @@ def rates(
             is named.
 
     Returns:
-        One rate a layer and factor (of a fused layer a part and factor), with its error.
+        One exponent for each layer and factor (for each part of a fused layer), with its error.
 
     >>> net = nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 2))
     >>> found = rates(net, "mse", torch.randn(32, 3))
@@ -171,7 +173,7 @@ def rates(
     """
     ts = tuple(sorted(map(float, ts)))
     if len(ts) < 3 or not all(0 < t < math.inf for t in ts):
-        raise ValueError(f"an exponent is read from at least three places t > 0, got {list(ts)}")
+        raise ValueError(f"fitting an exponent needs at least three values t > 0 in ts, got {list(ts)}")
     resolve_loss(loss_fn)  # a wrong order gets its sentence
     task = in_double(inputs_of(model, batch))
     net, likelihood = task.model, likelihood_of(loss_fn, task.targets[0] if task.targets else None)
@@ -210,11 +212,13 @@ class _Path:
         self.weights = {n: parameters[layer.weight] for n, layer in graph.layers.items()}
         self.biases = {n: parameters[layer.bias] for n, layer in graph.layers.items() if layer.bias}
         if unknown := [n for n in units if n not in self.weights]:
-            raise ValueError(f"units names {unknown[0]!r}; the layers are {', '.join(self.weights)}")
+            raise ValueError(
+                f"units= names the layer {unknown[0]!r}, which does not exist; the layers are {', '.join(self.weights)}"
+            )
         for name, unit in units.items():
             width = next(len(s.rows) for s in graph.weights if s.name == name)
             if not 0 <= unit < width:
-                raise ValueError(f"{name} writes channels 0 to {width - 1}; units names {unit}")
+                raise ValueError(f"layer {name} has output channels 0 to {width - 1}, but units= gives channel {unit}")
         named = {graph.axes[s.output]: units[s.name] for s in graph.weights if s.name in units}
         self.dead = {axis: self._chosen(axis, named.get(axis)) for axis in set(graph.axes.values())}
         self.rows: dict[Step, list[list[int]]] = {}  # by head; [] at a free end

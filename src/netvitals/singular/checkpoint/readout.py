@@ -219,7 +219,8 @@ def readout(
     optimizer: object = None,
     static: bool = False,
 ) -> Readout:
-    """Order, λ, m and ν of one checkpoint for a number of samples, or why not.
+    """Estimate the KL order of dead directions and the learning coefficient λ of one checkpoint, or give the reason why
+    not.
 
     Args:
         model: the model; a copy of it in float64 is run, in eval mode.
@@ -251,7 +252,9 @@ def readout(
     True
     """
     if n < 3 or (chains or 0) < 0:
-        raise ValueError(f"n is the size of a data set, 3 or more, and chains 0 or more, got {n} and {chains}")
+        raise ValueError(
+            f"n is the number of samples and must be at least 3, and chains must be at least 0, got {n} and {chains}"
+        )
     family, task = check_task(model, loss_fn, batch)
     task = _in_eval(task)
     notes = []
@@ -408,7 +411,8 @@ def spectrum_along(
     free = v.nonzero()[:, 0]
     if len(free) > DENSE_LIMIT:
         raise ValueError(
-            f"the spectrum is followed for at most {DENSE_LIMIT} parameters, this direction moves {len(free)}"
+            f"eigenvalues are computed for at most {DENSE_LIMIT} parameters, but this direction moves {len(free)}: "
+            "choose a direction in fewer parameters"
         )
     return classify_spectrum(
         lambda part: outputs(theta.index_copy(0, free, part)),
@@ -426,7 +430,7 @@ def check_task(model: nn.Module, loss_fn: LossFn, batch: Any) -> tuple[str, Task
     task = inputs_of(model, next(batches_of(batch), batch))
     kind = likelihood_of(loss_fn, task.targets[0] if task.targets else None)
     if not task.examples:
-        raise ValueError("the batch is empty: a readout needs inputs to see the model's answers on")
+        raise ValueError("the batch is empty: give at least one example")
     check_finite((task.args, dict(task.kwargs)), "the batch")
     return {"ce": "categorical", "mse": "gaussian"}[kind], task
 
@@ -501,7 +505,7 @@ def _aligned(found: list[Candidate]) -> str:
 def _equivariant(optimizer: object) -> str:
     """Optimisers that are given gauges respect them; all others know the place on the orbit."""
     if optimizer is None:
-        return "not checked: a checkpoint does not say which optimiser made it; give optimizer="
+        return "not checked: a checkpoint does not contain its optimizer; give optimizer="
     gauges, name = getattr(optimizer, "gauges", None), type(optimizer).__name__
     if gauges:
         return f"holds for the {len(gauges)} gauges of {name}"
@@ -523,7 +527,7 @@ def _noise(task: Task, family: str) -> str:
             out = out.flatten(0, -2)[keep]
             target = F.one_hot(target.flatten()[keep], out.shape[-1])
     if target.shape != out.shape or not out.numel():
-        return "not checked: the targets have not the shape of the outputs"
+        return "not checked: the targets have a different shape from the outputs"
     target = target.to(out)
     size = (target - target.mean(0)).square().mean()
     share = float((out - target).square().mean() / size) if size > 0 else math.inf
@@ -535,7 +539,7 @@ def _noise(task: Task, family: str) -> str:
 def _window(found: list[Candidate]) -> str:
     """Whether local slopes have settled, and the Fisher form is above its noise floor (Remark 11)."""
     if not found:
-        return "not checked: nothing to scan into"
+        return "not checked: no direction could be scanned"
     if sunk := [c for c in found if noise_margin(c) < MARGIN]:
         worst = min(sunk, key=noise_margin)
         return (

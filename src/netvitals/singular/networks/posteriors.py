@@ -100,7 +100,7 @@ def of_linear_chain(widths: Sequence[int], nbeta: float, gamma: float = 1.0) -> 
     True
     """
     if 1 not in widths[1:-1]:
-        raise ValueError(f"one hidden width must be 1, got {list(widths)}")
+        raise ValueError(f"one of the hidden widths must be 1, got {list(widths)}")
     at = 1 + list(widths[1:-1]).index(1)
     others = [*widths[:at], *widths[at + 1 :]]
     return of_monomial([1] * len(others), nbeta, gamma, dimensions=others)
@@ -141,7 +141,7 @@ def of_linear_product(n_in: int, hidden: int, n_out: int, nbeta: float, gamma: f
     """
     small, large = sorted((n_in, hidden))
     if small > 2:
-        raise ValueError(f"two singular values at most are integrated on a grid, got {small}")
+        raise ValueError(f"the grid integration needs at most two small singular values, got {small}")
     u = np.linspace(-45.0, 6.0, 1500)  # logarithms of the squared singular values
     values = np.exp(u)
     log_density = ((large - small - 1) / 2 + 1) * u - gamma * values / 2

@@ -64,7 +64,7 @@ class CoefficientHistory(Result):
 
 @dataclass(frozen=True)
 class PartHistories(Several[CoefficientHistory]):
-    """One history a part.
+    """One history for each part.
 
     Returned by :func:`coefficient_by_part`.
     """
@@ -94,7 +94,7 @@ def coefficient_history(
     warm: bool = True,
     **options: Any,
 ) -> CoefficientHistory:
-    """λ̂ at every checkpoint, with the same data and the same seeds; the model is left as it was.
+    """Estimate the learning coefficient at every checkpoint, with the same data and the same seeds.
 
     Args:
         model: takes each checkpoint in turn.
@@ -109,7 +109,7 @@ def coefficient_history(
         options: passed to :func:`learning_coefficient`.
 
     Returns:
-        One coefficient a checkpoint, in the order of the steps.
+        One coefficient for each checkpoint, in the order of the steps.
 
     >>> import torch
     >>> net = nn.Linear(2, 1)
@@ -121,7 +121,7 @@ def coefficient_history(
     ((0, 100), 2)
     """
     if not checkpoints:
-        raise ValueError("a history needs at least one checkpoint: a mapping from step to state dict")
+        raise ValueError("checkpoints is empty: give a mapping from step to state dict with at least one entry")
     steps = sorted(checkpoints)
     found: list[LLC] = []
     burn = options.pop("burn_in", None)
@@ -158,7 +158,7 @@ def coefficient_by_part(
     progress: Callable[[int, int], None] | None = None,
     **options: Any,
 ) -> PartHistories:
-    """λ̂ of each part of a model, the rest fixed, at every checkpoint.
+    """Estimate the learning coefficient of each part of a model at every checkpoint, with all other parameters fixed.
 
     Args:
         model: takes each checkpoint in turn.
@@ -171,7 +171,7 @@ def coefficient_by_part(
         options: passed to :func:`coefficient_history`.
 
     Returns:
-        One history a part.
+        One history for each part.
 
     >>> import torch
     >>> net = nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 1))
@@ -181,7 +181,7 @@ def coefficient_by_part(
     """
     chosen = dict(parts) if parts is not None else parts_of(model)
     if not chosen:
-        raise ValueError(f"{type(model).__name__} has no parts with parameters: name them in parts")
+        raise ValueError(f"{type(model).__name__} has no submodules with parameters: name its parts in parts=")
     states = checkpoints if checkpoints is not None else {0: model.state_dict()}
     total, histories = len(chosen) * len(states), []
     for i, (name, only) in enumerate(chosen.items()):

@@ -56,7 +56,7 @@ def learning_coefficient(
     noise: str = "three-point",
     after: LLC | None = None,
 ) -> LLC:
-    r"""Estimate λ at the parameters the model has now.
+    r"""Estimate the local learning coefficient λ at the model's parameters, by Hamiltonian or Langevin sampling.
 
     Args:
         model: run in eval mode (dropout off, running statistics) and left as it was.
@@ -95,18 +95,23 @@ def learning_coefficient(
     nbeta = n / math.log(n) if nbeta is None else nbeta
     if chains < 1 or draws < 2 or thin < 1 or (leapfrog or 1) < 1:
         raise ValueError(
-            f"at least 1 chain, 2 draws, thin 1 and leapfrog 1 are needed, got {chains}, {draws}, {thin}, {leapfrog}"
+            f"chains, thin and leapfrog must be at least 1 and draws at least 2; got chains {chains}, draws {draws}, "
+            f"thin {thin}, leapfrog {leapfrog}"
         )
     if not (nbeta > 0 and math.isfinite(nbeta) and localization >= 0):
-        raise ValueError(f"nbeta must be positive and localization not negative, got {nbeta} and {localization}")
+        raise ValueError(
+            f"nbeta must be positive and localization must not be negative, got {nbeta} and {localization}"
+        )
     if step_size != "auto" and not (isinstance(step_size, int | float) and 0 < step_size < math.inf):
-        raise ValueError(f"step_size is a positive number or 'auto', got {step_size!r}")
+        raise ValueError(f"step_size must be a positive number or 'auto', got {step_size!r}")
     if (batch_size is not None and batch_size < 1) or (burn_in is not None and burn_in < 0):
-        raise ValueError(f"batch_size must be 1 or more and burn_in 0 or more, got {batch_size} and {burn_in}")
+        raise ValueError(f"batch_size must be at least 1 and burn_in at least 0, got {batch_size} and {burn_in}")
     if rungs is not None and (rungs < 1 or (rungs > 1 and not localization)):
-        raise ValueError(f"rungs is 1 or more, and above 1 only with a localization, got {rungs} and {localization}")
+        raise ValueError(
+            f"rungs must be at least 1, and more than 1 needs localization > 0; got {rungs} and {localization}"
+        )
     if noise not in LAWS:
-        raise ValueError(f"noise is one of {', '.join(LAWS)}, got {noise!r}")
+        raise ValueError(f"noise must be one of {', '.join(LAWS)}, got {noise!r}")
     burn = draws // 2 if burn_in is None else burn_in
     # the fused kernels of attention have no batched form: torch would loop over the copies
     with preserved(model, train=False), plain_kernels():
@@ -275,11 +280,13 @@ def _baseline(copies: Replicas, x: Tensor, y: Tensor) -> float:
         first = copies.losses(copies.start[None], x, y)
     if first.numel() != 1:
         raise ValueError(
-            f"loss_fn must return one number, the mean over examples, got shape "
-            f"{tuple(first.shape[1:])}: use reduction='mean'"
+            f"loss_fn must return one number, the mean over examples, got shape {tuple(first.shape[1:])}: use "
+            "reduction='mean'"
         )
     if not math.isfinite(float(first)):
-        raise ValueError(f"the loss at the given parameters is {float(first)}: look for NaN in the data or the model")
+        raise ValueError(
+            f"the loss at the given parameters is {float(first)}: check the data and the model for NaN or infinity"
+        )
     return float(first)
 
 

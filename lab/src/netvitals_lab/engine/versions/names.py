@@ -14,6 +14,7 @@ from pathlib import Path
 Statement = ast.stmt
 DEFINES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 FOREIGN = tuple({str(Path(sysconfig.get_path(kind)).resolve()) for kind in ("stdlib", "purelib", "platlib")})
+INSTALLED = {"site-packages", "dist-packages"}
 
 
 @dataclass(frozen=True, order=True)
@@ -174,7 +175,8 @@ def is_ours(module: str) -> bool:
     path = file_of(module)
     if path is None or module.partition(".")[0] in ("netvitals", "netvitals_lab"):
         return path is not None
-    return not str(path.resolve()).startswith(FOREIGN)
+    path = path.resolve()  # installed in another environment too: one may lead to the packages of a second
+    return not str(path).startswith(FOREIGN) and not INSTALLED & set(path.parts)
 
 
 @lru_cache(maxsize=8192)

@@ -12,8 +12,9 @@ from netvitals_lab.engine.claim import PAIRS
 from netvitals_lab.engine.judges import matches
 from netvitals_lab.papers.gate_density import _pictures as pictures
 from netvitals_lab.papers.gate_density._reading import acts, changes, shrinkage, some, span, split, test
+from netvitals_lab.papers.gate_density._recorder import key
 from netvitals_lab.papers.gate_density._training import SMOOTH
-from netvitals_lab.papers.gate_density.ablations import norm_of
+from netvitals_lab.papers.gate_density.ablations import VIT, norm_of
 
 NORMS, ARCHITECTURES = "gate-density-norms", "gate-density-architectures"
 POOLINGS = ("element", "site", "channel")
@@ -93,6 +94,15 @@ def _accuracy(rows: Sequence[Row]) -> Verdict:
     )
 
 
+def _ceiling(rows: Sequence[Row]) -> Verdict:
+    """§4: density of ViT-B/16 rises in all of its runs; the facts say to where."""
+    found = {f"{r['data']}, seed {r['seed']}": r for r in some(rows)}
+    change = [r[f"{key(0.01)} change"] for r in found.values()]
+    facts = {name: [r[f"{key(0.01)} first"], r[f"{key(0.01)} last"]] for name, r in found.items()}
+    up = sum(c > 0 for c in change)
+    return decide(up == len(change), f"{up} of {len(change)} rise", note="density at θ = .01, first, last", facts=facts)
+
+
 def _rank(rows: Sequence[Row]) -> Verdict:
     """E17: no verdict on activations can rest on it."""
     facts, signs = [], []
@@ -153,6 +163,15 @@ CLAIMS = (
         judge=_accuracy,
         uses=matches(act="relu"),
         plot=partial(pictures.density_by_epoch, theta=0.01, beside="accuracy"),
+    ),
+    Claim(
+        id="gate-density/E2-vit",
+        study=ARCHITECTURES,
+        statement="In ViT-B/16 with GELU density rises towards its ceiling in 4 of 4 runs",
+        expected=Expected(direction="all rise"),
+        judge=_ceiling,
+        uses=matches(network=VIT),
+        choices=("CIFAR images enlarged to 224 × 224; truncated-normal weights; rate 0.1 with a batch of 128",),
     ),
     Claim(
         id="gate-density/E17",

@@ -22,6 +22,8 @@ PHOTOGRAPHS: tuple[tuple[str, str, int, int, bool], ...] = (
     ("convnext-tiny", "cifar10", 1, 15, False),
     ("convnext-tiny", "cifar100", 1, 15, False),
 )
+# §4: GELU only, 4 runs; the canonical network at 224 × 224, with the start that A.1 calls the standard fix
+VIT = "vit-b16,init=normal,resize=224"
 
 
 def norm_of(network: str) -> str:
@@ -60,6 +62,7 @@ class ArchitectureSettings:
     networks: tuple[str, ...] = ("resnet-mini,width=8", "vgg-mini,width=8", "mixer-mini", "vit-mini")
     activations: tuple[str, ...] = FOUR
     photographs: tuple[tuple[str, str, int, int, bool], ...] = ()
+    vit_seeds: int = 0  # of ViT-B/16, on all of ``data``
     own_recipe: bool = False
 
 
@@ -78,12 +81,13 @@ def norm_trials(p: Norms) -> list[Config]:
 
 def architecture_trials(p: ArchitectureSettings) -> list[Config]:
     cases = [(n, d, p.seeds, p.epochs, False) for d in p.data for n in p.networks]
+    runs = [(*case, a) for case in (*cases, *p.photographs) for a in p.activations]
+    runs += [(VIT, d, p.vit_seeds, p.epochs, False, "gelu") for d in p.data]
     return [
         condition(
             network=n, data=d, norm=norm_of(n), act=a, epochs=epochs, seed=s, **papers_recipe(p.own_recipe, cropped)
         )
-        for n, d, seeds, epochs, cropped in (*cases, *p.photographs)
-        for a in p.activations
+        for n, d, seeds, epochs, cropped, a in runs
         for s in range(seeds)
     ]
 
@@ -140,6 +144,7 @@ STUDIES = (
                 data=("cifar10", "cifar100"),
                 networks=("resnet18", "resnet50", "vgg11", "mixer", "encoder"),
                 photographs=PHOTOGRAPHS,
+                vit_seeds=2,
                 own_recipe=True,
             ),
         },

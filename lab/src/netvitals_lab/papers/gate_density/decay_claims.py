@@ -8,10 +8,12 @@ import numpy as np
 
 from netvitals_lab import Claim, Expected, Row, Verdict, decide
 from netvitals_lab.engine.claim import PAIRS
-from netvitals_lab.engine.judges import groups, matches
+from netvitals_lab.engine.judges import groups
 from netvitals_lab.papers.gate_density import _pictures as pictures
 from netvitals_lab.papers.gate_density._reading import poolings, shrinkage, some, span, split
 from netvitals_lab.papers.gate_density._training import S
+from netvitals_lab.papers.gate_density.table_claims import images
+from netvitals_lab.papers.gate_density.trajectories import MATCHED
 
 DECAY, IMAGES = "gate-density-decay", "gate-density-images"
 HALF, STEADY = -0.5, 0.15
@@ -129,6 +131,6 @@ CLAIMS = (
         expected=Expected(direction="below half under all"),
         judge=_images,
         plot=pictures.sigma_by_optimizer,
-        uses=matches(optimizer=("sgd", "adam", "adamw")),
+        uses=lambda c: images()(c) and (c["optimizer"], c["S"]) in MATCHED,
     ),
 )

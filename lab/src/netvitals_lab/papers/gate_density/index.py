@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from netvitals_lab.index import CORE, GPU, IndexEntry, StudyCost
-from netvitals_lab.papers.gate_density.ablations import PHOTOGRAPHS
+from netvitals_lab.papers.gate_density.ablations import PHOTOGRAPHS, VIT
 
 FOUNDATIONS, IMAGES, SWEEP = "gate-density-foundations", "gate-density-images", "gate-density-sweep"
+CNN = "gate-density-cnn"
 NORMS, ARCHITECTURES = "gate-density-norms", "gate-density-architectures"
 TRANSITION, REACHABLE, COMPOUNDING = "gate-density-transition", "gate-density-reachable", "gate-density-compounding"
-CONVERGENCE = "gate-density-convergence"
+CONVERGENCE, ARITHMETIC = "gate-density-convergence", "gate-density-arithmetic"
 PRUNING, PRIVACY, TUNING = "gate-density-pruning", "gate-density-privacy", "gate-density-fine-tuning"
 PLACES = PHOTOGRAPHS[1][1]
 
 COSTS = {
     FOUNDATIONS: StudyCost(0.02, CORE),
     IMAGES: StudyCost(0.15, GPU),
+    CNN: StudyCost(0.15, GPU),
     SWEEP: StudyCost(0.15, GPU),
     NORMS: StudyCost(0.15, GPU),
     ARCHITECTURES: StudyCost(0.3, GPU),
@@ -22,15 +24,14 @@ COSTS = {
     REACHABLE: StudyCost(0.1, CORE),
     COMPOUNDING: StudyCost(0.01, CORE),
     CONVERGENCE: StudyCost(0.01, CORE),
+    ARITHMETIC: StudyCost(0.0001, CORE),
     PRUNING: StudyCost(0.2, GPU),
     PRIVACY: StudyCost(0.3, CORE),
     TUNING: StudyCost(0.2, GPU),
 }
 
 ENTRIES = (
-    IndexEntry(
-        "Table 1", "change of σ by channel under SGD and AdamW, four activations", "whole", IMAGES, ("T1", "C8")
-    ),
+    IndexEntry("Table 1", "change of σ by channel under SGD and AdamW, four activations", "whole", CNN, ("T1",)),
     IndexEntry(
         "Table 2",
         "density at initialisation over 20 seeds, five architectures",
@@ -40,7 +41,7 @@ ENTRIES = (
         why="at small scale the networks are 8 channels wide, and ViT-B/16 is left out",
     ),
     IndexEntry("Table 3", "z_low at θ = .10 and the direction of nine activations", "whole", SWEEP, ("E6",)),
-    IndexEntry("Table 4", "mean of the input, margin and predicted direction", "whole", SWEEP, ("C9", "C10")),
+    IndexEntry("Table 4", "mean of the input, margin and predicted direction", "whole", CNN, ("T4", "C9", "C10")),
     IndexEntry("Table 5", "fine-tuning accuracy against final density", "whole", TUNING, ("E20", "E20-unseen")),
     IndexEntry("Table 6", "five optimisers at stiffness 10 and 20", "whole", TRANSITION, ("E21", "E21-levels")),
     IndexEntry("Table 7", "loss and IoU by stiffness", "whole", REACHABLE, ("E22-levels",)),
@@ -69,7 +70,7 @@ ENTRIES = (
         ("C12",),
         only={"network": "resnet18", "data": "cifar10", "optimizer": "sgd"},
     ),
-    IndexEntry("Figure 4", "σ and margin by activation and optimizer", "whole", IMAGES, ("T1", "C13")),
+    IndexEntry("Figure 4", "σ and margin by activation and optimizer", "whole", CNN, ("T1", "C13")),
     IndexEntry("Figure 5", "thirteen trajectories by smoothness", "whole", SWEEP, ("C14",)),
     IndexEntry(
         "Figure 6",
@@ -89,11 +90,10 @@ ENTRIES = (
         "Figure 11",
         "change of density under SGD, Adam and AdamW, 48 runs each",
         "whole",
-        IMAGES,
-        ("X-decay-images",),
-        why="at small scale with the integrated decay matched, not with the paper's decay under AdamW",
+        CNN,
+        ("E12-adam", "E12-adamw"),
     ),
-    IndexEntry("Figure 12", "shared drift of means, and z_low beside it", "whole", SWEEP, ("C9", "C10")),
+    IndexEntry("Figure 12", "shared drift of means, and z_low beside it", "whole", CNN, ("T4", "C9", "C10")),
     IndexEntry("Figure 13", "smoothness index against trend", "whole", SWEEP, ("C14",)),
     IndexEntry("Figure 14", "attacks by stiffness", "whole", PRIVACY, ("C18",)),
     IndexEntry("Figure 15", "slices of the loss near the solution", "whole", TRANSITION, ("E29-landscape",)),
@@ -105,7 +105,9 @@ ENTRIES = (
     IndexEntry(
         "Figure 21", "active share by stiffness, Adam and projected gradient", "whole", TRANSITION, ("E21-levels",)
     ),
-    IndexEntry("Figure 22", "oracle rescaling", "whole", TRANSITION, ("C22", "E25-reversal", "E25-closing")),
+    IndexEntry(
+        "Figure 22", "oracle rescaling", "whole", TRANSITION, ("C22", "E25-levels", "E25-reversal", "E25-closing")
+    ),
     IndexEntry("Figure 23", "depth law: R², collapse rate, ratio", "whole", COMPOUNDING, ("C21", "E26-law")),
     IndexEntry("Figure 24", "six activations, three clusters", "whole", COMPOUNDING, ("E27",)),
     IndexEntry("Figure 25", "loss and IoU by kernel", "whole", REACHABLE, ("E28",)),
@@ -178,9 +180,40 @@ ENTRIES = (
         why="28 million parameters on two cores",
         only={"network": "convnext-tiny"},
     ),
-    IndexEntry("Experiment E12", "the ablation under three optimizers, 48 runs each", "whole", IMAGES, ("C4", "C13")),
+    IndexEntry(
+        "Section 4, ViT-B/16",
+        "density of ViT-B/16 with GELU rises, 4 of 4 runs",
+        "configuration only",
+        ARCHITECTURES,
+        ("E2-vit",),
+        why="86 million parameters at 224×224 on two cores",
+        only={"network": VIT},
+    ),
+    IndexEntry(
+        "Experiment E12",
+        "the ablation under three optimizers, 48 runs each",
+        "whole",
+        CNN,
+        ("E12-adam", "E12-adamw"),
+    ),
     IndexEntry("Lemma A.1, Theorem A.2", "bounds on gradient and active share", "whole", COMPOUNDING, ("C19", "C20")),
     IndexEntry("Lemma A.4", "momentum, not rescaling, helps Adam; by stiffness", "whole", TRANSITION, ("C22",)),
+    IndexEntry("Section 5.1", "how far |γ| shrinks", "whole", CNN, ("E8",)),
+    IndexEntry("Section 5.2, distances", "how far z_low is from the channels' means", "whole", CNN, ("E9-distance",)),
+    IndexEntry(
+        "Section A.2",
+        "sizes of the changes, mean gate, GELU's percentiles, accuracy with GroupNorm",
+        "whole",
+        CNN,
+        ("A2-sizes", "A2-mean", "A2-tails", "A2-accuracy"),
+    ),
+    IndexEntry(
+        "Sections 4 to A.9",
+        "numbers that other numbers of the paper contradict",
+        "whole",
+        ARITHMETIC,
+        ("N3", "N8", "N10", "N13", "N18", "N23"),
+    ),
     IndexEntry(
         "Section 5.2",
         "when means turn negative, and that it does not follow smoothness",

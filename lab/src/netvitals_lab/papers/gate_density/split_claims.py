@@ -14,10 +14,12 @@ from netvitals_lab.engine.claim import PAIRS
 from netvitals_lab.engine.judges import at_level, by_factor, matches
 from netvitals_lab.papers.gate_density import _pictures as pictures
 from netvitals_lab.papers.gate_density import split_judges
-from netvitals_lab.papers.gate_density._training import SMOOTH
+from netvitals_lab.papers.gate_density._training import FOUR
 from netvitals_lab.papers.gate_density.split_judges import AIM
+from netvitals_lab.papers.gate_density.table_claims import images
+from netvitals_lab.papers.gate_density.trajectories import SCHEDULED
 
-MLP, IMAGES = "gate-density-trajectories", "gate-density-images"
+MLP, IMAGES, CNN = "gate-density-trajectories", "gate-density-images", "gate-density-cnn"
 
 
 def _perceptrons() -> Iterator[Claim]:
@@ -46,16 +48,6 @@ def _perceptrons() -> Iterator[Claim]:
         judge=asked(split_judges.thresholds),
         uses=sgd,
         plot=drawn(pictures.by_threshold),
-    )
-    yield Claim(
-        id="gate-density/E5",
-        study=MLP,
-        seeds=PAIRS,
-        statement=f"Smooth activations rise by less at θ = .01 than at .10, and the mean gate falls for all ({where})",
-        expected=Expected(direction="0 < rise at .01 < rise at .10; mean gate falls"),
-        judge=asked(split_judges.magnitudes),
-        uses=sgd,
-        plot=drawn(partial(pictures.quantile_bands, act="gelu")),
     )
     yield Claim(
         id="gate-density/C8-perceptron",
@@ -88,24 +80,6 @@ def _perceptrons() -> Iterator[Claim]:
         plot=drawn(pictures.margins),
     )
     yield Claim(
-        id="gate-density/E12-adam",
-        study=MLP,
-        seeds=PAIRS,
-        statement=f"Under Adam the split is that of SGD ({where})",
-        expected=Expected(direction="ReLU down, smooth up"),
-        judge=asked(partial(split_judges.optimizer, name="adam", falls=("relu",))),
-        uses=matches(optimizer="adam"),
-    )
-    yield Claim(
-        id="gate-density/E12-adamw",
-        study=MLP,
-        seeds=PAIRS,
-        statement=f"Under AdamW density falls for all four ({where})",
-        expected=Expected(direction="all down"),
-        judge=asked(partial(split_judges.optimizer, name="adamw", falls=("relu", *SMOOTH))),
-        uses=matches(optimizer="adamw"),
-    )
-    yield Claim(
         id="gate-density/X-law-perceptron",
         study=MLP,
         seeds=PAIRS,
@@ -122,17 +96,20 @@ def _image(
     statement: str,
     expected: Expected,
     judge: Callable[[Sequence[Row]], Verdict],
-    plot: Callable[[Sequence[Row]], Plot],
+    plot: Callable[[Sequence[Row]], Plot] | None = None,
+    optimizer: str = "sgd",
+    study: str = IMAGES,
 ) -> Claim:
+    """A claim on the paper's four activations, at the decay that the paper's schedule sums to."""
     return Claim(
         id=f"gate-density/{name}",
-        study=IMAGES,
+        study=study,
         seeds=PAIRS,
         statement=statement,
         expected=expected,
         judge=judge,
         plot=plot,
-        uses=matches(optimizer="sgd"),
+        uses=images(optimizer=optimizer, S=SCHEDULED[optimizer]),
     )
 
 
@@ -173,15 +150,40 @@ def _image_claims() -> Iterator[Claim]:
         split_judges.channels,
         pictures.correlations,
     )
-    yield Claim(
-        id="gate-density/C13",
-        study=IMAGES,
-        seeds=PAIRS,
-        statement="The same margin, not refitted, tells the trend of channels under AdamW (images)",
-        expected=Expected(direction="most channels agree, in every cell"),
-        judge=split_judges.transfer,
-        uses=matches(optimizer=("adam", "adamw")),
-        plot=pictures.margins,
+    yield _image(
+        "C13",
+        "The same margin, not refitted, tells the trend of channels under AdamW (images)",
+        Expected(direction="most channels agree, in every cell"),
+        split_judges.transfer,
+        pictures.margins,
+        "adamw",
+        CNN,
+    )
+    yield _image(
+        "E12-adam",
+        "Under Adam the split is that of SGD (images)",
+        Expected(direction="ReLU down, smooth up"),
+        partial(split_judges.optimizer, name="adam", falls=("relu",)),
+        plot=partial(pictures.density_by_epoch, theta=0.01),
+        optimizer="adam",
+        study=CNN,
+    )
+    yield _image(
+        "E12-adamw",
+        "Under AdamW density falls for all four (images)",
+        Expected(direction="all down"),
+        partial(split_judges.optimizer, name="adamw", falls=FOUR),
+        plot=partial(pictures.density_by_epoch, theta=0.01),
+        optimizer="adamw",
+        study=CNN,
+    )
+    yield _image(
+        "E5",
+        "Smooth activations rise by less at θ = .01 than at .10, and the mean gate falls for all (images)",
+        Expected(direction="0 < rise at .01 < rise at .10; mean gate falls"),
+        split_judges.magnitudes,
+        partial(pictures.quantile_bands, act="gelu"),
+        study=CNN,
     )
     yield _image(
         "X-law",

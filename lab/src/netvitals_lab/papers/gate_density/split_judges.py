@@ -160,7 +160,7 @@ def transfer(rows: Sequence[Row]) -> Verdict:
     positive, agree = ([r[f"{what} normalized@0.1"] for r in runs] for what in ("positive", "agreement"))
     cells, same = gate_trends.cells(positive), gate_trends.cells(agree)
     union = [r["agreement interval_union@0.1"] for r in runs]
-    others = some(rows, optimizer="adam")
+    others = [r for r in rows if r["quantity"] == "run" and r["optimizer"] == "adam"]
     facts = "; ".join(
         f"{a} {span([100 * r['agreement normalized@0.1'] for r in some(runs, act=a)], '.0f')} %" for a in acts(runs)
     )
@@ -170,8 +170,8 @@ def transfer(rows: Sequence[Row]) -> Verdict:
         note=f"cells in which most channels' density moved as their margin did, θ = .10; {same}. By "
         f"activation {facts}; correlation over five epochs positive for "
         f"{span([100 * p for p in positive], '.0f')} % of channels ({cells}); with the interval-union law "
-        f"in the margin's place {span([100 * u for u in union], '.0f')} % agree; Adam "
-        f"{span([100 * r['agreement normalized@0.1'] for r in others], '.0f')} %",
+        f"in the margin's place {span([100 * u for u in union], '.0f')} % agree"
+        + (f"; Adam {span([100 * r['agreement normalized@0.1'] for r in others], '.0f')} %" if others else ""),
     )
 
 
@@ -179,16 +179,18 @@ def optimizer(rows: Sequence[Row], name: str, falls: Sequence[str]) -> Verdict:
     runs = some(rows, optimizer=name)
     facts, right, total = [], 0, 0
     for act in acts(runs):
-        values = changes(some(runs, act=act), 0.01)
+        mine = some(runs, act=act)
+        values = changes(mine, 0.01)
         good = sum(v < 0 if act in falls else v > 0 for v in values)
         right, total = right + good, total + len(values)
-        facts.append(f"{act} {span([100 * v for v in values])}")
+        other = ", ".join(f"{p} {span([100 * v for v in changes(mine, 0.01, p)])}" for p in ("site", "channel"))
+        facts.append(f"{act} {span([100 * v for v in values])} ({other})")
     felt = span([r["realised S"] for r in runs], ".3g")
     return decide(
         right == total,
         f"{right} of {total}",
-        note=f"runs with the paper's sign at θ = .01; "
-        f"{', '.join(facts)}; σ {span(shrinkage(runs), '+.0%')}, decay felt by the scales {felt}; {COINCIDE}",
+        note=f"runs with the paper's sign at θ = .01, by element; points by element (by site, by channel) "
+        f"{', '.join(facts)}; σ {span(shrinkage(runs), '+.0%')}, decay felt by the scales {felt}",
     )
 
 

@@ -21,7 +21,6 @@ from netvitals_lab.papers.gate_density.trajectories import TEACHER
 LEAKY = ("leaky_relu:0.001", "leaky_relu:0.003", "leaky_relu:0.005", "leaky_relu:0.01")  # slopes ≤ θ: z_low = 0
 SOFTPLUS = ("softplus:50", "softplus:20", "softplus:10", "softplus:5")
 THIRTEEN = ("relu", *LEAKY, "prelu", *SOFTPLUS, "gelu", "silu", "mish")
-NINE = ("relu", "leaky_relu:0.01", *SOFTPLUS, "gelu", "silu", "mish")
 LADDER = ("softplus:200", "softplus:100", "softplus:35")  # only for the transition; not among the thirteen
 
 

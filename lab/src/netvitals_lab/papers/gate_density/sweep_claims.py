@@ -1,4 +1,4 @@
-"""Claims on thirteen activations: C6 beyond the four, C9 shared drift, C10 direction by margin, C14 dose, response."""
+"""Claims on thirteen activations: C6 beyond the four, E6 direction by z_low, C14 dose and response."""
 
 from __future__ import annotations
 
@@ -9,74 +9,17 @@ from itertools import pairwise
 
 import numpy as np
 
-from netvitals import activations
-from netvitals_lab import Claim, Expected, Plot, Row, Series, Verdict, decide, fails, stats
+from netvitals_lab import Claim, Expected, Row, Verdict, decide, fails, stats
 from netvitals_lab.engine.claim import PAIRS
 from netvitals_lab.engine.judges import at_level, by_factor
 from netvitals_lab.papers.gate_density import _pictures as pictures
-from netvitals_lab.papers.gate_density._reading import COINCIDE, acts, changes, some, span, test
+from netvitals_lab.papers.gate_density._reading import acts, changes, some, span, test
 from netvitals_lab.papers.gate_density._recorder import key
-from netvitals_lab.papers.gate_density.sweep import LADDER, NINE, SOFTPLUS, THIRTEEN
-from netvitals_lab.papers.gate_density.trajectories import TEACHER
+from netvitals_lab.papers.gate_density.drift_claims import TABLE_4, THETA, z_low
+from netvitals_lab.papers.gate_density.sweep import LADDER, SOFTPLUS, THIRTEEN
+from netvitals_lab.papers.gate_density.trajectories import NINE, TEACHER
 
 STUDY = "gate-density-sweep"
-THETA = 0.1  # of the paper's tables of z_low
-# the paper's Table 4: μ after training and the direction it reports
-TABLE_4 = {
-    "relu": (-0.0458, -1),
-    "leaky_relu:0.01": (-0.0478, -1),
-    "softplus:50": (-0.0476, -1),
-    "softplus:20": (-0.0568, 1),
-    "softplus:10": (-0.0635, 1),
-    "softplus:5": (-0.0586, 1),
-    "gelu": (-0.0508, 1),
-    "silu": (-0.0413, 1),
-    "mish": (-0.0655, 1),
-}
-
-
-def _z_low(act: str, theta: float = THETA) -> float:
-    return activations.crossings(act, theta).z_low
-
-
-def _drift(rows: Sequence[Row]) -> Verdict:
-    runs = [r for r in some(rows) if r["act"] in NINE]
-    ends = {a: [r["mu last"] for r in some(runs, act=a)] for a in NINE}
-    means = {a: float(np.mean(v)) for a, v in ends.items()}
-    spread, reach = max(means.values()) - min(means.values()), max(map(_z_low, NINE)) - min(map(_z_low, NINE))
-    low = [_z_low(a) for a in NINE]
-    related = f"{stats.pearson(low, list(means.values()))}, {stats.spearman(low, list(means.values()))}"
-    varied = all(np.ptp(v) > 0 for v in ends.values())
-    anova = str(stats.anova(*ends.values())) if varied else "no spread within groups"
-    down = sum(m < 0 for m in means.values())
-    return decide(
-        down == len(NINE) and spread < 0.1 * reach,
-        f"{down} of {len(NINE)} negative",
-        note=f"pooled mean of the inputs at the end, by element: {span(list(means.values()), '+.4f')}, "
-        f"spread {spread:.4f} against {reach:.3f} of z_low; {anova}; with z_low {related}; "
-        + ", ".join(f"{a} {m:+.4f}" for a, m in means.items()),
-    )
-
-
-def _direction(rows: Sequence[Row]) -> Verdict:
-    table = sum(np.sign(mu - _z_low(a)) == way for a, (mu, way) in TABLE_4.items())
-    runs = [r for r in some(rows) if r["act"] in NINE]
-    facts, right = [], 0
-    for act in NINE:
-        mine = some(runs, act=act)
-        margin = float(np.mean([r["mu last"] for r in mine])) - _z_low(act)
-        change = float(np.mean(changes(mine, THETA)))
-        good = margin * change > 0
-        right += good
-        facts.append(f"{act} {margin:+.3f} {'and' if good else 'but'} {100 * change:+.2f}")
-    shaky = min(NINE, key=lambda a: abs(np.mean([r["mu last"] for r in some(runs, act=a)]) - _z_low(a)))
-    return decide(
-        right == len(NINE),
-        f"{right} of {len(NINE)}",
-        note=f"population margin μ − z_low and change in "
-        f"points, θ = .10, {COINCIDE}: {'; '.join(facts)}. Smallest margin: {shaky}. The paper's own table "
-        f"gives {table} of {len(TABLE_4)}",
-    )
 
 
 def _dose(rows: Sequence[Row]) -> Verdict:
@@ -168,27 +111,13 @@ def _family(rows: Sequence[Row]) -> Verdict:
     down = [a for a in NINE if rho[a] and max(rho[a]) < 0]
     up = [a for a in NINE if rho[a] and min(rho[a]) > 0]
     expected_down = {a for a, (_, way) in TABLE_4.items() if way < 0}
-    facts = ", ".join(f"{a} ({_z_low(a):+.3f}) {span(v)}" for a, v in rho.items() if v)
+    facts = ", ".join(f"{a} ({z_low(a):+.3f}) {span(v)}" for a, v in rho.items() if v)
     sizes = [c for a in NINE if a not in expected_down for c in changes(some(rows, act=a), THETA)]
     return decide(
         set(down) == expected_down and len(up) == len(NINE) - len(down),
         f"{len(up)} rise, {len(down)} fall",
         note=f"ρ of density with the epoch, θ = .10, (z_low): {facts}; the rising ones displaced "
         f"{span([100 * c for c in sizes])} points, {test(sizes)}",
-    )
-
-
-def _drawn(rows: Sequence[Row]) -> Plot:
-    runs = [r for r in some(rows) if r["act"] in NINE]
-    pairs = [(r["act"], _z_low(r["act"]), r["mu last"]) for r in runs]
-    ends = [min(p[1] for p in pairs), 0.0]
-    return Plot(
-        "z_low at θ = 0.10",
-        "pooled mean of the inputs at the end",
-        [
-            *(Series(a, [z for b, z, _ in pairs if b == a], [m for b, _, m in pairs if b == a]) for a in NINE),
-            Series("μ = z_low", ends, ends, line=True, dashed=True),
-        ],
     )
 
 
@@ -202,24 +131,6 @@ def _claims() -> Iterator[Claim]:
         y=f"{key(THETA)} change",
         x_label="Var f' at initialisation",
         y_label="change of density, θ = 0.10",
-    )
-    yield Claim(
-        id="gate-density/C9",
-        study=STUDY,
-        seeds=PAIRS,
-        statement="Means drift negative, nearly alike for nine activations",
-        expected=Expected(direction="9 negative, spread small against z_low"),
-        judge=asked(_drift),
-        plot=drawn(_drawn),
-    )
-    yield Claim(
-        id="gate-density/C10",
-        study=STUDY,
-        seeds=PAIRS,
-        statement="The sign of μ − z_low gives the direction for nine activations",
-        expected=Expected(direction="9 of 9"),
-        judge=asked(_direction),
-        plot=drawn(_drawn),
     )
     yield Claim(
         id="gate-density/E6",

@@ -1,46 +1,175 @@
-"""Table 1, cell by cell: how far σ of the channels falls under SGD and under AdamW at the paper's decay."""
+"""What the paper prints of its images, number by number, beside ours: Tables 1 and 4, §5.1, §5.2 and A.2."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
-from netvitals_lab import Claim, Expected, Row, Verdict, decide, not_judged
+from netvitals_lab import Claim, Config, Expected, Row, Verdict, decide, not_judged
+from netvitals_lab.engine.claim import PAIRS
+from netvitals_lab.engine.judges import difference, matches, over_setups
+from netvitals_lab.engine.judges.setups import Setup
 from netvitals_lab.papers.gate_density import _pictures as pictures
-from netvitals_lab.papers.gate_density.trajectories import PAPERS_ADAM
+from netvitals_lab.papers.gate_density._reading import changes, shrinkage, some
+from netvitals_lab.papers.gate_density._recorder import POOLINGS
+from netvitals_lab.papers.gate_density._training import FOUR, SMOOTH, S
+from netvitals_lab.papers.gate_density.drift_claims import TABLE_4, alone, by_pooling, z_low
+from netvitals_lab.papers.gate_density.trajectories import NINE, PAPERS_ADAM
 
-STUDY = "gate-density-images"
-# change of σ from the first to the last epoch; Table 1
-PRINTED = {
-    ("sgd", "relu"): -0.770,
-    ("sgd", "gelu"): -0.675,
-    ("sgd", "silu"): -0.662,
-    ("sgd", "mish"): -0.669,
-    ("adamw", "relu"): -0.009,
-    ("adamw", "gelu"): 0.022,
-    ("adamw", "silu"): 0.048,
-    ("adamw", "mish"): 0.047,
+STUDY = "gate-density-cnn"
+# Table 1: change of σ from the first to the last epoch, by optimizer
+SIGMA = {
+    "sgd": dict(zip(FOUR, (-0.770, -0.675, -0.662, -0.669))),
+    "adamw": dict(zip(FOUR, (-0.009, 0.022, 0.048, 0.047))),
 }
-NEAR = 0.10  # of σ at the start
+GAMMA = dict(zip(FOUR, (-0.81, -0.735, -0.735, -0.735)))  # §5.1; −73 to −74 % of the smooth ones
+GATE_MEAN = dict(zip(FOUR, (-0.255, -0.153, -0.090, -0.084)))  # A.2
+GELU_TAILS = {"q05 first": 0.041, "q05 last": 0.076, "q95 first": 1.10, "q95 last": 0.88}  # A.2
+NEAR = 0.10  # of σ, of γ or of the mean gate at the start
+QUARTER = 0.25  # of a printed percentile
+BAND = 0.024  # of Table 4: the spread that the paper prints
+POINTS = 2.0  # of density
+DISTANCE = {"relu": (0.0, 0.03), **dict.fromkeys(SMOOTH, (0.9, 1.5))}  # §5.2: |z_low − μ| / σ
+LOWER = (2.0, 4.0)  # A.2: points of accuracy that GroupNorm costs
+ROUNDED = 0.5  # points: "~2–4"
+SGD = {"optimizer": "sgd", "S": S}
+
+
+def images(norm: str | tuple[str, ...] = "batch", **where: object) -> Callable[[Config], bool]:
+    """The trials of a claim on the paper's four activations."""
+    return matches(**{"act": FOUR, "norm": norm, **where})
+
+
+def at_own_decay(c: Config) -> bool:
+    return images()(c) and c["S"] == {"sgd": S, "adamw": PAPERS_ADAM}.get(c["optimizer"])
+
+
+def cells(
+    found: Mapping[str, float], printed: Mapping[str, float], limit: float, note: str, *, relative: bool = False
+) -> Verdict:
+    """``holds`` if every printed number that was measured is met within ``limit``."""
+    gaps = {k: abs(v - printed[k]) / (abs(printed[k]) if relative else 1.0) for k, v in found.items()}
+    worst = max(gaps.values())
+    facts = {f"{k}: measured, printed": [v, printed[k]] for k, v in found.items()}
+    return decide(worst <= limit, worst, note=f"largest distance of {len(found)} of {len(printed)} {note}", facts=facts)
+
+
+def by_act(rows: Sequence[Row], value: Callable[[Sequence[Row]], Sequence[float]], **where: object) -> dict[str, float]:
+    """Mean over the runs of each of the paper's four activations."""
+    runs = some(rows, **where)
+    mine = {a: [r for r in runs if r["act"] == a] for a in FOUR}
+    return {a: float(np.mean(value(of))) for a, of in mine.items() if of}
 
 
 def sigma_cells(rows: Sequence[Row]) -> Verdict:
-    """The mean over seeds of every cell beside the printed one; AdamW only at the paper's own decay."""
-    facts: dict[str, list[float]] = {}
-    for (optimizer, act), printed in PRINTED.items():
-        mine = [r for r in rows if r["quantity"] == "run" and (r["optimizer"], r["act"]) == (optimizer, act)]
-        mine = [r for r in mine if optimizer == "sgd" or r["S"] == PAPERS_ADAM]
-        if mine:
-            change = float(np.mean([r["sigma last"] / r["sigma first"] - 1 for r in mine]))
-            facts[f"{act}, {optimizer}: measured, printed"] = [change, printed]
-    if not facts:
-        return not_judged("no run has an optimizer of the table")
-    worst = max(abs(measured - printed) for measured, printed in facts.values())
-    note = f"largest distance of {len(facts)} of {len(PRINTED)} cells, as a share of σ at the start"
-    return decide(worst <= NEAR, worst, note=note, facts=facts)
+    """Every cell of Table 1: the mean over seeds beside the printed one."""
+    ran = {r["optimizer"] for r in some(rows)}
+    found = {f"{a}, {o}": v for o in SIGMA if o in ran for a, v in by_act(rows, shrinkage, optimizer=o).items()}
+    printed = {f"{a}, {o}": v for o, by in SIGMA.items() for a, v in by.items()}
+    return cells(found, printed, NEAR, "cells, as a share of σ at the start")
 
 
+def gamma_cells(rows: Sequence[Row]) -> Verdict:
+    found = by_act(rows, lambda runs: shrinkage(runs, "gamma"))
+    return cells(found, GAMMA, NEAR, "activations, as a share of |γ| at the start")
+
+
+def mean_cells(rows: Sequence[Row]) -> Verdict:
+    found = by_act(rows, lambda runs: shrinkage(runs, "gate_mean"))
+    return cells(found, GATE_MEAN, NEAR, "activations, as a share of the mean gate at the start")
+
+
+def tail_cells(rows: Sequence[Row]) -> Verdict:
+    runs = some(rows, act="gelu")
+    found = {name: float(np.mean([r[name] for r in runs])) for name in GELU_TAILS}
+    return cells(found, GELU_TAILS, QUARTER, "percentiles of GELU's gates, relative", relative=True)
+
+
+def sizes(rows: Sequence[Row]) -> Verdict:
+    """How much density moves, under each pooling; the paper names none."""
+
+    def judge(mine: Sequence[Row]) -> Verdict:
+        low, high = (by_act(mine, lambda runs, t=t: changes(runs, t, mine[0]["pooling"])) for t in (0.01, 0.1))
+        smooth = [a for a in SMOOTH if a in low]
+        gaps = [
+            max(abs(100 * low["relu"] + 13) - POINTS, 0.0),
+            *(max(100 * low[a] - 1, -100 * low[a], 0.0) for a in smooth),
+            *(max(4.7 - POINTS - 100 * high[a], 100 * high[a] - 5.5 - POINTS, 0.0) for a in smooth),
+        ]
+        facts = {f"{a} at θ = .01, .10": [100 * low[a], 100 * high[a]] for a in low}
+        return decide(max(gaps) == 0, max(gaps), note="points of density outside what is printed, largest", facts=facts)
+
+    def setups(of: Sequence[Row]) -> dict[Setup, list[Row]]:
+        return {(f"by {p}",): [{**r, "pooling": p} for r in some(of)] for p in POOLINGS}
+
+    return over_setups(judge, setups)(rows)
+
+
+def distances(rows: Sequence[Row]) -> Verdict:
+    """§5.2 names neither the threshold nor the moment at which it measured how far z_low is from the mean."""
+
+    def judge(mine: Sequence[Row]) -> Verdict:
+        found = {a: [r["distance"] for r in mine if r["act"] == a] for a in FOUR}
+        mean = {a: float(np.mean(v)) for a, v in found.items() if v}
+        outside = {a: max(DISTANCE[a][0] - v, v - DISTANCE[a][1], 0.0) for a, v in mean.items()}
+        worst = max(outside.values())
+        return decide(worst == 0, worst, note="largest distance outside what is printed, in σ", facts=dict(mean))
+
+    def setups(of: Sequence[Row]) -> dict[Setup, list[Row]]:
+        runs, found = some(of), {}
+        for theta in (0.01, 0.1):
+            start = [abs(r["mu first"] - z_low(r["act"], theta)) / r["sigma first"] for r in runs]
+            when = {
+                "before training": start,
+                "after an epoch": [abs(r[f"margin first@{theta:g}"]) for r in runs],
+                "at the end": [abs(r[f"margin last@{theta:g}"]) for r in runs],
+            }
+            for moment, values in when.items():
+                found[f"θ = {theta:g}", moment] = [{**r, "distance": v} for r, v in zip(runs, values)]
+        return found
+
+    return over_setups(judge, setups)(rows)
+
+
+def table_4(rows: Sequence[Row]) -> Verdict:
+    """Nine means of the inputs at the end, under each pooling."""
+
+    def judge(mine: Sequence[Row]) -> Verdict:
+        found = {a: float(np.mean([r["mu last"] for r in mine if r["act"] == a])) for a in TABLE_4 if _ran(mine, a)}
+        return cells(found, {a: mu for a, (mu, _) in TABLE_4.items()}, BAND, "means of the inputs")
+
+    return over_setups(judge, by_pooling)(rows)
+
+
+def _ran(rows: Sequence[Row], act: str) -> bool:
+    return any(r["act"] == act for r in rows)
+
+
+def accuracy(rows: Sequence[Row]) -> Verdict:
+    """Points of accuracy that GroupNorm costs, the mean over activations, paired by seed."""
+    runs = some(rows)
+    by = {(r["norm"], r["act"], r["seed"]): 100 * r["accuracy"] for r in runs}
+    seeds = sorted({seed for norm, _, seed in by if norm == "group"})
+    if len(seeds) < 2:
+        return not_judged(f"{len(seeds)} seeds were run with GroupNorm", seeds=len(seeds))
+    lost = {a: [by["batch", a, s] - by["group", a, s] for s in seeds] for a in FOUR if any(r["act"] == a for r in runs)}
+    found = difference(np.mean(list(lost.values()), axis=0).tolist())
+    return decide(
+        LOWER[0] - ROUNDED <= found.value <= LOWER[1] + ROUNDED,
+        found.value,
+        interval=(found.low, found.high),
+        seeds=found.pairs,
+        note="points of accuracy, BatchNorm minus GroupNorm, same recipe",
+        facts={
+            **{a: float(np.mean(v)) for a, v in lost.items()},
+            "accuracy with BatchNorm": float(np.mean([v for (norm, *_), v in by.items() if norm == "batch"])),
+        },
+    )
+
+
+_claim = partial(Claim, study=STUDY, seeds=PAIRS)
 CLAIMS = (
     Claim(
         id="gate-density/T1",
@@ -50,9 +179,63 @@ CLAIMS = (
         expected=Expected(direction="every cell within ten points"),
         judge=sigma_cells,
         plot=pictures.sigma_by_optimizer,
-        uses=lambda c: (
-            c["network"].startswith("resnet18") and c["data"].startswith("cifar10") and c["optimizer"] != "adam"
-        ),
-        effect="change of σ from the first to the last epoch, mean over channels",
+        uses=alone(at_own_decay),
+        effect="change of σ from before training to the last epoch, mean over channels",
+    ),
+    _claim(
+        id="gate-density/T4",
+        statement="At the end the mean of the inputs is −.0458, −.0478, −.0476, −.0568, −.0635, −.0586, −.0508, "
+        "−.0413, −.0655 (ReLU, leaky ReLU, Softplus 50, 20, 10, 5, GELU, SiLU, Mish)",
+        expected=Expected(direction="every mean within .024, the spread of the table"),
+        judge=table_4,
+        uses=alone(matches(act=NINE, norm="batch", **SGD)),
+        choices=("means by element, by channel, and by channel of the sites behind a norm",),
+    ),
+    _claim(
+        id="gate-density/E8",
+        statement="|γ| shrinks by 81 % in ReLU networks and by 73 to 74 % in GELU, SiLU and Mish networks",
+        expected=Expected(direction="every activation within ten points"),
+        judge=gamma_cells,
+        uses=images(**SGD),
+    ),
+    _claim(
+        id="gate-density/E9-distance",
+        statement="ReLU's z_low lies within .03 σ of its channels' mean, those of GELU, SiLU and Mish .9 to 1.5 σ away",
+        expected=Expected(direction="0 to .03 σ, and .9 to 1.5 σ"),
+        judge=distances,
+        uses=images(**SGD),
+        choices=("θ = .01 and .10; before training, after an epoch, and at the end; median over channels",),
+        question="At which threshold and epoch do z_low and the channels' means lie .9 to 1.5 σ apart?",
+    ),
+    _claim(
+        id="gate-density/A2-mean",
+        statement="The mean gate falls for all: by 25.5, 15.3, 9.0 and 8.4 % (ReLU, GELU, SiLU, Mish)",
+        expected=Expected(direction="every activation within ten points"),
+        judge=mean_cells,
+        uses=images(**SGD),
+    ),
+    _claim(
+        id="gate-density/A2-tails",
+        statement="GELU's 5th percentile of gates rises from .041 to .076, its 95th falls from 1.10 to .88",
+        expected=Expected(direction="every percentile within a quarter"),
+        judge=tail_cells,
+        uses=matches(act="gelu", norm="batch", **SGD),
+    ),
+    _claim(
+        id="gate-density/A2-sizes",
+        statement="At θ = .01 ReLU falls by about 13 points and the smooth ones rise by less than 1; at .10 these rise "
+        "by 4.7 to 5.5",
+        expected=Expected(direction="within two points; below 1"),
+        judge=sizes,
+        uses=images(**SGD),
+        choices=("density by element, by site and by channel",),
+    ),
+    _claim(
+        id="gate-density/A2-accuracy",
+        statement="With GroupNorm accuracy is about 2 to 4 points lower",
+        expected=Expected(direction="2 to 4 points"),
+        judge=accuracy,
+        uses=alone(images(("batch", "group"), **SGD)),
+        effect="test accuracy with BatchNorm minus that with GroupNorm, paired by seed",
     ),
 )

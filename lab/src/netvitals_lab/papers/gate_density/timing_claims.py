@@ -14,8 +14,8 @@ from netvitals_lab.engine.claim import PAIRS
 from netvitals_lab.engine.judges import at_level, by_factor, groups, matches
 from netvitals_lab.papers.gate_density._reading import acts, some
 from netvitals_lab.papers.gate_density._training import SMOOTH
-from netvitals_lab.papers.gate_density.sweep import NINE
-from netvitals_lab.papers.gate_density.trajectories import TEACHER
+from netvitals_lab.papers.gate_density.table_claims import SGD, images
+from netvitals_lab.papers.gate_density.trajectories import NINE, TEACHER
 
 SWEEP, IMAGES = "gate-density-sweep", "gate-density-images"
 BY = 6  # epoch by which the paper has all means negative
@@ -132,7 +132,7 @@ CLAIMS = (
         statement="Smooth gates narrow from both tails, those of ReLU stay at 0 and 1",
         expected=Expected(direction="5th percentile up, 95th down"),
         judge=narrowed,
-        uses=matches(optimizer="sgd"),
+        uses=images(**SGD),
         plot=bands,
     ),
 )

@@ -7,7 +7,7 @@ predictors are the same for all of them, and nothing is fitted.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,15 +15,18 @@ import numpy as np
 from netvitals_lab import Config, Resources, Row, Study
 from netvitals_lab import data as datasets
 from netvitals_lab.papers.gate_density._recorder import key
-from netvitals_lab.papers.gate_density._training import DEPENDS, FOUR, S, condition, run
+from netvitals_lab.papers.gate_density._training import DEPENDS, FOUR, RATES, S, condition, run
 
 TEACHER = "teacher,inputs=64,classes=10"
 PAPERS_ADAM = 0.00244  # Σ η_t λ of the paper's schedule under Adam and AdamW: 1e-3 · 4,888 · 5e-4
 # (optimizer, S): SGD as in the paper, Adam and AdamW at the paper's Σηλ
-OPTIMIZERS: tuple[tuple[str, float], ...] = (("sgd", S), ("adam", PAPERS_ADAM), ("adamw", PAPERS_ADAM))
+SCHEDULED = {"sgd": S, "adam": PAPERS_ADAM, "adamw": PAPERS_ADAM}
+OPTIMIZERS: tuple[tuple[str, float], ...] = tuple(SCHEDULED.items())
 # on images: the paper's SGD, the same integrated decay under AdamW, and Adam with a Σηλ that its preconditioner
 # magnifies to about the same decay of the norm scales (what they felt is measured and stored)
 MATCHED: tuple[tuple[str, float], ...] = (("sgd", S), ("adamw", S), ("adam", 0.04))
+# beside the four, for Table 4: nine under SGD
+NINE = ("relu", "leaky_relu:0.01", "softplus:50", "softplus:20", "softplus:10", "softplus:5", "gelu", "silu", "mish")
 
 
 @dataclass(frozen=True)
@@ -44,8 +47,20 @@ class ImageSettings:
     networks: tuple[str, ...] = ("resnet18,width=8",)
     activations: tuple[str, ...] = FOUR
     optimizers: tuple[tuple[str, float], ...] = MATCHED
-    rate: float = 5e-3  # of Adam and AdamW: the decay of coupled Adam cannot exceed Σ η_t
+    rate: float = 5e-3  # of Adam and AdamW at a matched S: the decay of coupled Adam cannot exceed Σ η_t
     augment: bool = False
+    nine: tuple[str, ...] = ()  # Table 4: under SGD in the first network, on the first data
+    group_norm: bool = False  # A.2: the four under SGD there, with GroupNorm instead
+
+
+# Tables 1 and 4 and the test on AdamW, at the rates and the integrated decay of the paper's schedule
+SMALL_CNN = ImageSettings(
+    data=("cifar10,train=2000,test=1000",),
+    networks=("vgg-mini,width=8",),
+    optimizers=OPTIMIZERS,
+    nine=NINE,
+    group_norm=True,
+)
 
 
 def perceptron_trials(p: Perceptrons) -> list[Config]:
@@ -58,28 +73,18 @@ def perceptron_trials(p: Perceptrons) -> list[Config]:
 
 
 def image_trials(p: ImageSettings) -> list[Config]:
-    out: list[Config] = []
-    for optimizer, decay in p.optimizers:
-        rate = {} if optimizer == "sgd" else {"lr": p.rate}
-        out += [
-            condition(
-                network=n,
-                data=d,
-                pool=p.pool,
-                act=a,
-                optimizer=optimizer,
-                S=decay,
-                epochs=p.epochs,
-                augment=p.augment,
-                seed=s,
-                **rate,
-            )
-            for d in p.data
-            for n in p.networks
-            for s in range(p.seeds)
-            for a in p.activations
-        ]
-    return out
+    shared = {"pool": p.pool, "epochs": p.epochs, "augment": p.augment}
+    arms: list[Config] = [
+        {"network": n, "data": d, "optimizer": o, "S": decay, "lr": RATES[o] if decay == SCHEDULED[o] else p.rate}
+        for o, decay in p.optimizers
+        for d in p.data
+        for n in p.networks
+    ]
+    cases = [(arm, act) for arm in arms for act in p.activations]
+    first = {"network": p.networks[0], "data": p.data[0], "optimizer": "sgd", "S": S, "lr": RATES["sgd"]}
+    cases += [(first, act) for act in p.nine if act not in p.activations]
+    cases += [({**first, "norm": "group"}, act) for act in p.activations if p.group_norm]
+    return [condition(**shared, **arm, act=act, seed=s) for arm, act in cases for s in range(p.seeds)]
 
 
 def summary(rows: Sequence[Row]) -> Mapping[str, Any]:
@@ -161,5 +166,42 @@ STUDIES = (
         hypothesis="At S = 2.44 under SGD the density of ReLU falls when every channel counts alike and rises when "
         "every element does, for sites behind an addition rise and deep sites behind a norm fall; GELU, "
         "SiLU and Mish rise under every pooling. AdamW at the same S gives the same signs.",
+    ),
+    Study(
+        name="gate-density-cnn",
+        paper="gate-density",
+        title="E4, E5, E7–E10, E12: a VGG-11 of width 8; SGD, Adam and AdamW at the paper's S, nine activations",
+        scales={
+            "smoke": replace(
+                SMALL_CNN,
+                seeds=1,
+                epochs=3,
+                data=("digits,train=256,test=128",),
+                pool=1,
+                activations=("relu", "gelu"),
+                nine=("softplus:20",),
+                group_norm=False,
+            ),
+            "small": SMALL_CNN,
+            "medium": replace(SMALL_CNN, epochs=25, data=("cifar10,train=10000,test=2000",), pool=1),
+            "paper": replace(
+                SMALL_CNN,
+                seeds=3,
+                epochs=25,
+                data=("cifar10", "cifar100"),
+                pool=1,
+                networks=("resnet18", "vgg11"),
+                augment=True,
+            ),
+        },
+        trials=image_trials,
+        resources=Resources(cpus=1, memory_gb=2, core_hours=4),
+        trial=run,
+        reduced="a VGG-11 of width 8 on 2,000 CIFAR-10 images of 16 × 16 pixels, 256 steps",
+        summary=summary,
+        depends=(*DEPENDS, "netvitals_lab.models.vgg"),
+        ready=lambda p: "; ".join(filter(None, (datasets.missing(d.split(",")[0]) for d in p.data))),
+        hypothesis="σ falls by more than half under SGD and by less than a tenth under AdamW at the paper's S; under "
+        "AdamW the density of all four activations falls.",
     ),
 )

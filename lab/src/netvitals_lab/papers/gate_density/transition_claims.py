@@ -110,6 +110,21 @@ CLAIMS = (
         pictures.oracle,
     ),
     _claim(
+        "E25-levels",
+        "Over stiffness Adam has IoU .950, the oracle .794, PGD .811; the oracle's gap to Adam is .332 at 13 and .246 "
+        "at 25, its active share 1.12 and 1.64 times that of PGD at 10 and 25",
+        Expected(direction="every number within .05, or 5 %"),
+        transition_judges.oracle_levels,
+        "oracle",
+    ),
+    _claim(
+        "N14",
+        "Adam's lead over the oracle anticorrelates with |dF/dα| (r = −.799, as the text has of the oracle's over PGD)",
+        Expected(direction="r < 0"),
+        transition_judges.gap_of_adam_and_closing,
+        "oracle",
+    ),
+    _claim(
         "E25-reversal",
         "Between stiffness 10 and 25 the oracle ends below projected gradient",
         Expected(direction="by .093 to .183"),

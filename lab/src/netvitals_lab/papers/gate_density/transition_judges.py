@@ -16,6 +16,16 @@ from netvitals_lab.papers.gate_density.setups import apart, everywhere
 from netvitals_lab.papers.gate_density.transition import BEST, SUCCESS, table
 
 TABLE_6 = {"adam": 0.947, "lbfgsb": 0.883, "momentum": 0.784, "nesterov": 0.754, "pgd": 0.787}
+ORACLE = {  # A.9.4
+    "mean IoU, adam": 0.950,
+    "mean IoU, oracle": 0.794,
+    "mean IoU, pgd": 0.811,
+    "gap to Adam at α = 13": 0.332,
+    "gap to Adam at α = 25": 0.246,
+    "active, oracle over PGD at α = 10": 1.12,
+    "active, oracle over PGD at α = 25": 1.64,
+}
+ORACLE_NEAR = 0.05
 LEVEL = 0.02  # a level of IoU counts as reproduced within this
 
 
@@ -182,6 +192,40 @@ def paired_effect(x: np.ndarray, y: np.ndarray) -> list[float]:
     spread = float(gap.std(ddof=1)) if len(gap) > 1 else 0.0
     size = float(np.clip(gap.mean() / spread, -99, 99)) if spread > 0 else float(np.sign(gap.mean())) * 99.0
     return [size, float(stats.wilcoxon(x, y).p_two_sided) if (gap != 0).any() else 1.0]
+
+
+def oracle_levels(rows: Sequence[Row]) -> Verdict:
+    """What A.9.4 prints of Adam, the oracle and projected gradient: means over stiffness, gaps, active shares."""
+    alphas = table(rows, "iou", check="oracle", method="adam")[0]
+    iou, active = (
+        {m: table(rows, c, check="oracle", method=m)[1].mean(1) for m in ("adam", "oracle", "pgd")}
+        for c in ("iou", "active")
+    )
+    at, gap = list(alphas).index, iou["adam"] - iou["oracle"]
+    found = {
+        **{f"mean IoU, {m}": float(v.mean()) for m, v in iou.items()},
+        "gap to Adam at α = 13": float(gap[at(13.0)]),
+        "gap to Adam at α = 25": float(gap[at(25.0)]),
+        **{
+            f"active, oracle over PGD at α = {a:g}": active["oracle"][at(a)] / active["pgd"][at(a)]
+            for a in (10.0, 25.0)
+        },
+    }
+    apart = {k: abs(v - ORACLE[k]) / (1 if k.startswith(("mean", "gap")) else ORACLE[k]) for k, v in found.items()}
+    facts: dict[str, Fact] = {f"{k}: measured, printed": [v, ORACLE[k]] for k, v in found.items()}
+    worst = max(apart.values())
+    note = "largest distance of seven printed numbers: of IoU, and of ratios as a share of the printed one"
+    return decide(worst <= ORACLE_NEAR, worst, note=note, facts=facts)
+
+
+def gap_of_adam_and_closing(rows: Sequence[Row]) -> Verdict:
+    """Figure 22's caption has −.799 for Adam − Oracle, the text for Oracle − PGD."""
+    alphas, adam = table(rows, "iou", check="oracle", method="adam")
+    oracle = table(rows, "iou", check="oracle", method="oracle")[1]
+    active = table(rows, "active", check="oracle", method="pgd")[1]
+    found = stats.pearson(adam.mean(1) - oracle.mean(1), np.abs(np.gradient(active.mean(1), alphas)))
+    note = "Pearson correlation over the stiffness values of Adam − Oracle, as in the caption of Fig. 22"
+    return decide(found.value < 0 and found.p < 0.05, found.value, note=note, facts={"p": found.p})
 
 
 def reversal(rows: Sequence[Row]) -> Verdict:
