@@ -191,7 +191,7 @@ def test_update_size_is_exact():
     weights = [model[0].weight, model[2].weight]
     grads = torch.autograd.grad(loss, weights)
     ratios = sorted(float(0.1 * g.double().norm() / w.detach().double().norm()) for g, w in zip(grads, weights))
-    assert f"by {ratios[1]:.2g} of" in found.measured
+    assert f"first step is {ratios[1]:.2g}" in found.measured
 
 
 # ---------------------------------------------------------------- custom functions

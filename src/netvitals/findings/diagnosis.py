@@ -125,7 +125,7 @@ class Checked:
 
 @dataclass(frozen=True)
 class Findings(Sequence[Finding]):
-    """Findings, the most severe first, with everything that was checked.
+    """A list of findings, the most severe first, with all checks that were made.
 
     Returned by :func:`diagnose`.
 
@@ -384,7 +384,7 @@ def activations_of(measurements: Measurements, given: Mapping[str, Any] | None =
 
 
 def open_run(path: str | os.PathLike[str]) -> Run:
-    """Open the run at ``path``, to read it. This is ``netvitals.open_run``.
+    """Open the stored run at ``path`` for reading. This is ``netvitals.open_run``.
 
     Args:
         path: a run's folder or its SQLite file.

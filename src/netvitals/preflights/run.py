@@ -127,7 +127,7 @@ def preflight(
     seconds: float = 60.0,
     seed: int = 0,
 ) -> Preflight:
-    """Look for what will spoil a training before it begins: data, loss, dependencies, one step, memory, learning rate.
+    """Check data, loss, gradients, memory and learning rate before training, and report what would spoil it.
 
     Copies of model and optimizer are trained for a few steps on batches of ``loader``. Model, optimizer, gradients,
     buffers, modes and random generators are left as they were, also after an error.
@@ -143,8 +143,8 @@ def preflight(
         forward: how to run the model on a batch of any other kind, ``forward(model, batch)``; ``loss_fn`` is a function
             of (output, batch) then, and with None what ``forward`` returns is the loss or holds it.
         batches: at most this many batches are read.
-        seconds: about so long it may take; checks that would take longer say so.
-        seed: of the copies' dropout and noise.
+        seconds: approximate time limit in seconds; checks that would take longer say so.
+        seed: seed of the random numbers that the copies draw.
 
     Returns:
         All checks with their evidence; ``raise_for_failures()`` stops a pipeline.
@@ -160,7 +160,7 @@ def preflight(
     begun = time.perf_counter()
     setup = setup_of(model, loss_fn, optimizer, forward)
     if batches < 1 or seconds <= 0:
-        raise ValueError(f"batches and seconds must be positive, got {batches} and {seconds}")
+        raise ValueError(f"batches and seconds must both be positive, got {batches} and {seconds}")
     with ExitStack() as stack:
         others = [m for loss in setup.losses for m in modules_in(loss)]
         for module in dict.fromkeys([setup.root, *others]):

@@ -17,7 +17,7 @@ class Evidence:
 
     Attributes:
         vital: name of the vital sign, ``gates``.
-        site: where it was measured.
+        site: the place where it was measured.
         metric: name of the number, ``density@0.01``.
         step: the training step.
         value: the value at this step.
