@@ -112,10 +112,18 @@ def test_demo_names_a_bug_that_the_loss_hides_and_the_fix_repairs_it(call, tmp_p
     assert not list((tmp_path / "d").iterdir()), "a folder that is there is left alone"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", ["1", "2", "3", "4"])
+def test_the_buggy_network_of_the_demo_is_the_worse_one_with_every_seed(call, tmp_path, seed):
+    out = call("demo", "--out", "d", "--seed", seed)[1]
+    (loss, worse, named), (_, better, never) = re.findall(r"(?:reported|fix) +([\d.]+) +(\d+)% +(\S+)", out)
+    assert float(loss) < 0.1 and int(worse) < 60 and int(better) > 95 and int(named) <= 50 and never == "–"
+
+
 def test_report_writes_the_page_and_prints_the_findings(call, run, tmp_path):
     code, out, _ = call("report", str(run))
     assert code == 0
-    assert "note" in out and "Sparsity is past the cliff in fc1.act" in out.replace("\n", " ")
+    assert "note" in out and "Activations are too sparse in fc1.act" in out.replace("\n", " ")
     assert (run / "report.html").is_file()
     code, out, _ = call("report", str(run / "run.sqlite"), "--out", "elsewhere/page.html")
     assert code == 0 and (tmp_path / "elsewhere" / "page.html").is_file()

@@ -144,7 +144,7 @@ def task_of(
     Args:
         model: the model, called as ``model(*args, **kwargs)``.
         loss_fn: a function of (output, target), a name, or None.
-        batch: what a loader yields.
+        batch: one batch as a data loader yields it.
         forward: how to run the model on a batch of any other kind, ``forward(model, batch)``; ``loss_fn`` is a function
             of (output, batch) then, and with None the output is the loss or holds it.
 
@@ -246,7 +246,10 @@ def inputs_of(model: nn.Module, batch: Any) -> Task:
 
 def model_in(model: nn.Module, dtype: torch.dtype) -> nn.Module:
     """A copy of a model in another precision, which it can run in."""
-    twin = copy.deepcopy(model).to(dtype)
+    made = [t for m in model.modules() for t in vars(m).values() if isinstance(t, Tensor) and not t.is_leaf]
+    twin = copy.deepcopy(model, {id(t): t.detach().clone() for t in made}).to(
+        dtype
+    )  # of activations kept as attributes
     for module in twin.modules():  # Hugging Face's experts run in one grouped product, which knows no float64
         if callable(choose := getattr(module, "set_experts_implementation", None)):
             choose("eager")

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from netvitals.cli import _groups
+from netvitals.cli._tables import print_table
 
 MOST = 20  # rows of a table
 
@@ -46,11 +47,9 @@ def compare_runs(
 
 
 def _print(names: list[str], found: dict[str, Any]) -> None:
-    from netvitals.cli._tables import print_table
-
     rows = [[row["name"], *(row["values"][name] for name in names)] for row in found["settings"]]
     if rows:
-        print_table(["setting", *names], _cut(rows), "Settings that differ")
+        _print_first(["setting", *names], rows, "Settings that differ")
     for name in names:
         typer.echo(f"{name}: " + ("; ".join(found["findings"][name]) or "nothing alarming"))
     rows = [
@@ -59,11 +58,16 @@ def _print(names: list[str], found: dict[str, Any]) -> None:
         if None not in m["values"] and ":" not in m["metric"]  # pooled copies of what stands above them
     ]
     if rows:
-        print_table(["step", "metric", "first at", *names], _cut(rows), "Metrics that parted, the earliest first")
+        _print_first(
+            ["step", "metric", "first at", *names],
+            rows,
+            "Metrics that differ by more than their noise, the earliest first",
+        )
     else:
-        typer.echo("no metric parted beyond its noise")
+        typer.echo("no metric differs by more than its noise")
 
 
-def _cut(rows: list[list[str]]) -> list[list[str]]:
-    more = len(rows) - MOST
-    return rows if more <= 0 else [*rows[:MOST], [f"and {more} more (--json has all)", *[""] * (len(rows[0]) - 1)]]
+def _print_first(head: list[str], rows: list[list[str]], title: str) -> None:
+    print_table(head, rows[:MOST], title)
+    if len(rows) > MOST:
+        typer.echo(f"and {len(rows) - MOST} more; --json prints all")
