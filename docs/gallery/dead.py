@@ -86,7 +86,7 @@ def main() -> None:
     print("== Heads at the last checkpoint", *found.attention, sep="\n")
     weakest(heads).save(out / "dead-heads.svg")
 
-    short = {"draws": 20, "thin": 2} if smoke else {"draws": 50}
+    short = {"draws": 20, "thin": 2} if smoke else {"draws": 60, "burn_in": 500}
     history = singular.coefficient_history(
         piece.model,
         next_token,
