@@ -75,11 +75,11 @@ class Task:
             odd = next((a for a in self.args if isinstance(a, Mapping | np.ndarray)), None)
             if odd is None:
                 raise
-            what, advice = ("a NumPy array", "torch.from_numpy(x) makes a tensor of it")
+            what, wanted = "a NumPy array", "torch.from_numpy(x)"
             if isinstance(odd, Mapping):
                 what = f"a dict of {', '.join(map(str, odd))}"
-                advice = "give (input, target), or a dict with the names of the arguments of forward"
-            raise TypeError(f"the model was called with {what} and raised {error!r}; {advice}") from error
+                wanted = "(input, target), or a dict with the names of the arguments of forward"
+            raise TypeError(f"the model was called with {what} and raised {error!r}; give {wanted}") from error
 
     def loss(self, output: Any) -> Tensor:
         """The loss of an ``output``, one number; a model's own ``output.loss`` where no loss function was given."""
@@ -144,7 +144,7 @@ def task_of(
     Args:
         model: the model, called as ``model(*args, **kwargs)``.
         loss_fn: a function of (output, target), a name, or None.
-        batch: what a loader yields.
+        batch: one batch as a data loader yields it.
         forward: how to run the model on a batch of any other kind, ``forward(model, batch)``; ``loss_fn`` is a function
             of (output, batch) then, and with None the output is the loss or holds it.
 
@@ -246,7 +246,10 @@ def inputs_of(model: nn.Module, batch: Any) -> Task:
 
 def model_in(model: nn.Module, dtype: torch.dtype) -> nn.Module:
     """A copy of a model in another precision, which it can run in."""
-    twin = copy.deepcopy(model).to(dtype)
+    made = [t for m in model.modules() for t in vars(m).values() if isinstance(t, Tensor) and not t.is_leaf]
+    twin = copy.deepcopy(model, {id(t): t.detach().clone() for t in made}).to(
+        dtype
+    )  # of activations kept as attributes
     for module in twin.modules():  # Hugging Face's experts run in one grouped product, which knows no float64
         if callable(choose := getattr(module, "set_experts_implementation", None)):
             choose("eager")

@@ -26,8 +26,8 @@ def interaction_graph(found: InterlayerCurvature, weight: Weight = "coupling", l
         Nodes, edges and links.
     """
     matrix_of(found, weight)
-    if weight == "missed":
-        raise ValueError("weight='missed' has no standard errors to draw: use heatmap_svg")
+    if weight in ("missed", "effective_dimension"):
+        raise ValueError(f"weight={weight!r} has no standard errors to draw: use heatmap_svg")
     error = f"{weight}_stderr"
     links = [
         {"source": row["v"], "target": row["w"], weight: row[weight], error: row[error]}

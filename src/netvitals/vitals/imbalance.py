@@ -18,7 +18,7 @@ from netvitals import stats
 from netvitals._help import hint
 from netvitals.anatomy import Anatomy
 from netvitals.capture import Metric, ParameterView, Recorder, Vital, WatchContext
-from netvitals.saddle import balance_terms, layer_pairs, named_terms, pair_numbers
+from netvitals.saddle import imbalance_of, layer_pairs, named_terms, pair_numbers, pair_terms
 
 
 class Imbalance(Vital):
@@ -40,7 +40,7 @@ class Imbalance(Vital):
         "keeps this difference constant."
     )
     metrics: ClassVar = {
-        "imbalance": Metric("‖Wₗ₊₁‖² − ‖Wₗ‖² − ‖bₗ‖²", "weight²"),
+        "imbalance": Metric("imbalance of two layers: ‖Wₗ₊₁‖² − ‖Wₗ‖² − ‖bₗ‖²", "weight²"),
         "relative": Metric("imbalance divided by ‖Wₗ₊₁‖² + ‖Wₗ‖² + ‖bₗ‖²; between −1 and 1"),
     }
     absent = (
@@ -57,7 +57,7 @@ class Imbalance(Vital):
         self._sites: list[str] = []
         self._skipped: dict[str, str] = {}
         self._names: list[str] = []
-        self._signs = np.empty(0)
+        self._terms: list[dict[str, float]] = []
 
     def parameters(self, recorder: Recorder, view: ParameterView) -> None:
         if view.anatomy is None:
@@ -72,23 +72,19 @@ class Imbalance(Vital):
         recorder.on_host((norms,), partial(self._finish, recorder), view.over("norm", self._names))
 
     def _finish(self, recorder: Recorder, norms: np.ndarray) -> None:
-        squares = norms * norms
-        delta = self._signs @ squares
-        recorder.put(self._sites, tuple(self.metrics), np.stack([delta, delta / (abs(self._signs) @ squares)], axis=1))
+        squares = dict(zip(self._names, norms * norms))
+        delta = np.array([imbalance_of(terms, squares.__getitem__) for terms in self._terms])
+        size = np.array([sum(squares[n] for n in terms) for terms in self._terms])
+        recorder.put(self._sites, tuple(self.metrics), np.stack([delta, delta / size], axis=1))
 
     def _read(self, view: ParameterView) -> None:
         assert view.anatomy is not None
         pairs, refused = layer_pairs(view.anatomy)
         self._skipped = {f"{place} (imbalance)": why for place, why in refused.items()}
         kept = [(a, b) for a, b in pairs if a.weight in view.params and b.weight in view.params]
-        terms = [{n: s for n, s in balance_terms(a, b).items() if n in view.params} for a, b in kept]
+        self._terms = [{n: s for n, s in pair_terms(a, b).items() if n in view.params} for a, b in kept]
         self._sites = [f"{a.name}→{b.name}" for a, b in kept]
-        self._names = list(dict.fromkeys(n for signs in terms for n in signs))
-        if self._names:
-            place = {name: i for i, name in enumerate(self._names)}
-            self._signs = np.zeros((len(terms), len(place)))
-            for row, signs in enumerate(terms):
-                self._signs[row, [place[n] for n in signs]] = list(signs.values())
+        self._names = list(dict.fromkeys(n for terms in self._terms for n in terms))
 
 
 class StepAccounting(Vital):
@@ -117,7 +113,7 @@ class StepAccounting(Vital):
         "weight decay make the two differ."
     )
     metrics: ClassVar = {
-        "delta": Metric("‖Wₗ₊₁‖² − ‖Wₗ‖² − ‖bₗ‖² after the step", "weight²"),
+        "delta": Metric("imbalance ‖Wₗ₊₁‖² − ‖Wₗ‖² − ‖bₗ‖² after the step", "weight²"),
         "change": Metric("change of the imbalance in this step", "weight²"),
         "predicted": Metric("change of the imbalance that plain SGD with the same gradients would make", "weight²"),
         "gap": Metric("measured change minus the change under plain SGD", "weight²"),
@@ -146,7 +142,7 @@ class StepAccounting(Vital):
             if view.anatomy is None:
                 return
             found, refused = layer_pairs(view.anatomy)
-            terms = {f"{a.name} → {b.name}": balance_terms(a, b) for a, b in found}
+            terms = {f"{a.name} → {b.name}": pair_terms(a, b) for a, b in found}
             recorder.skipped.update({f"{place} (accounting)": why for place, why in refused.items()})
         for place, signs in terms.items():
             if all(name in view.grads for name in list(signs)[:2]):

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from netvitals._help import hint
-from netvitals.anatomy import named_tensors
+from netvitals.anatomy import Anatomy, named_tensors
 from netvitals.curvature.engine.layout import Place, charted, coarsest, doubled_batch, float_tensors, layout_of
 from netvitals.curvature.engine.problem import Problem, float_outputs
 
@@ -23,6 +23,7 @@ _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 _PARAMETRIC = (nn.Linear, nn.modules.conv._ConvNd, nn.Embedding, nn.MultiheadAttention, nn.RNNBase, nn.Bilinear)
 _NORMS = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.modules.batchnorm._NormBase)
 MOST = 12  # more default nodes than this make a picture nobody reads
+MOST_BRANCHING = 60  # of blocks and the branches inside them
 
 
 @dataclass(frozen=True)
@@ -55,12 +56,13 @@ class NodeSurvey:
     outputs: list[Tensor] = field(default_factory=list)
     final: set[str] = field(default_factory=set)  # calls that return the model's own output
     kept_bytes: int = 0
+    anatomy: Anatomy | None = None  # None where the model cannot be traced
 
 
 def survey(problem: Problem, memory: int, calls: bool = True) -> NodeSurvey:
     """Run the model of ``problem`` once and note modules' ``calls``; a sentence when the graph outgrows ``memory``."""
-    seen = NodeSurvey()
-    doubled = _doubled_shapes(problem) if calls else {}
+    seen = NodeSurvey(anatomy=charted(problem.task) if calls else None)
+    doubled = _doubled_shapes(problem, seen.anatomy)
     counts: dict[str, int] = {}
     results: list[tuple[str, Tensor]] = []
     stores = {p.untyped_storage().data_ptr() for p in problem.model.parameters()}
@@ -137,9 +139,8 @@ def _what(out: Any) -> str:
     return f"{type(out).__name__} of {kinds[0]}" if kinds else type(out).__name__
 
 
-def _doubled_shapes(problem: Problem) -> dict[tuple[str, int], list[tuple[int, ...]]]:
+def _doubled_shapes(problem: Problem, anatomy: Anatomy | None) -> dict[tuple[str, int], list[tuple[int, ...]]]:
     """For every call of a module, the shapes of its floating outputs for a batch of twice the length."""
-    anatomy = charted(problem.task)
     if anatomy is None:
         return {}
     problem.narrowest = coarsest(anatomy) or problem.narrowest
@@ -214,6 +215,20 @@ def _default(problem: Problem, seen: NodeSurvey, space: str) -> tuple[list[Curva
         skipped |= {n.name: thinned for i, n in enumerate(picked) if i not in keep}
         picked = [picked[i] for i in keep]
     return picked, f"{len(picked)} nodes by default ({why}): {', '.join(n.name for n in picked)}", skipped
+
+
+def branching(problem: Problem, seen: NodeSurvey) -> tuple[list[CurvatureNode], str, dict[str, str]]:
+    """The model's blocks, and the layers that write into its residual streams: the two ways of a skip connection."""
+    blocks, why = _blocks(problem.model, seen)
+    streams = seen.anatomy.streams if seen.anatomy is not None else ()
+    writers = [name for stream in streams for addition in stream.additions for name in addition.writers]
+    writers += [name for stream in streams[1:] for name in stream.origin_writers]  # a shortcut that changes the width
+    known = {c.module for c in seen.calls}
+    names = [n for n in dict.fromkeys([*blocks, *writers]) if n in known]
+    picked = _of_space(problem, seen, names, "activation")
+    if not writers or not picked or len(picked) > MOST_BRANCHING:
+        return _default(problem, seen, "activation")
+    return picked, f"{len(picked)} nodes by default ({why}, and the ends of their branches)", dict(seen.skipped)
 
 
 def _of_space(problem: Problem, seen: NodeSurvey, names: Iterable[str], space: str) -> list[CurvatureNode]:

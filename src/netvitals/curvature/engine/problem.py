@@ -20,10 +20,20 @@ class Problem:
     """``loss_fn(model(x), y)`` for one batch in any form that :func:`netvitals.capture.task.task_of` understands.
 
     Without a loss function the model's own ``output.loss`` is taken. With ``dtype`` the model, the loss and the
-    floating tensors of the batch are copied in that dtype, and the user's own are not touched at all.
+    floating tensors of the batch are copied in that dtype, and the user's own are not touched at all. ``noise`` seeds
+    what the model draws, in every pass the same: of many batches each has a number of its own, so that the mean over
+    batches is one over draws too.
     """
 
-    def __init__(self, model: nn.Module, loss_fn: LossFn, batch: Any, dtype: torch.dtype | None = None) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        loss_fn: LossFn,
+        batch: Any,
+        dtype: torch.dtype | None = None,
+        noise: int | None = None,
+    ) -> None:
+        self.noise = noise
         model = getattr(model, "_orig_mod", model)  # a compiled module has no second derivatives, its original has
         task = task_of(model, loss_fn, batch)
         first = next((p for p in model.parameters() if p.is_floating_point()), None)
@@ -48,14 +58,17 @@ class Problem:
         return self.task.loss_fn is None
 
     def outputs(self) -> Any:
+        if self.noise is not None:
+            torch.manual_seed(self.noise)
         return self.task.forward()
 
     def loss(self, outputs: Any, targets: tuple[Any, ...] | None = None) -> Tensor:
         """The loss of the outputs; of other ``targets`` than the batch's where they are given."""
         task = self.task if targets is None else replace(self.task, targets=targets)
-        loss = _loss_of_all(task, outputs)
-        if loss is None:
-            loss = task.loss(outputs)
+        with _shown_by(self.original, self.model):
+            loss = _loss_of_all(task, outputs)
+            if loss is None:
+                loss = task.loss(outputs)
         if not loss.is_floating_point():
             raise ValueError(
                 f"loss_fn returned a tensor of type {loss.dtype}, expected a floating-point number that can be "
@@ -87,6 +100,20 @@ class Problem:
             for m in self.model.modules()
             if isinstance(m, nn.modules.batchnorm._BatchNorm)
         )
+
+
+@contextmanager
+def _shown_by(original: nn.Module | None, twin: nn.Module) -> Iterator[None]:
+    """The user's model shows what its measured copy holds: a loss may read parameters and activations by its name."""
+    pairs = [] if original is None else list(zip(original.modules(), twin.modules()))
+    own = [vars(module) for module, _ in pairs]
+    try:
+        for module, copied in pairs:
+            object.__setattr__(module, "__dict__", vars(copied))
+        yield
+    finally:
+        for (module, _), attributes in zip(pairs, own):
+            object.__setattr__(module, "__dict__", attributes)
 
 
 def _loss_of_all(task: Task, outputs: Any) -> Tensor | None:
@@ -160,17 +187,35 @@ def laboratory(model: nn.Module, mode: Mode = "as_is") -> Iterator[None]:
             torch.backends.cudnn.enabled = cudnn
 
 
-def refuse_noise(model: nn.Module) -> None:
+def refuse_noise(problem: Problem) -> None:
     """A product with a random network estimates nothing: name the dropout that is still on."""
-    for name, m in model.named_modules():
+    for name, m in problem.model.named_modules() if problem.noise is None else ():
         if not m.training:
             continue
         p = getattr(m, "p", None) if isinstance(m, nn.modules.dropout._DropoutNd) else getattr(m, "dropout", None)
         if isinstance(p, (int, float)) and p > 0:
+            where = name or "the model"
             raise ValueError(
-                f"dropout is active in {name or 'the model'!r} (p = {p:g}), so every forward pass would differ. Call "
-                "model.eval(), or pass mode='eval'"
+                f"dropout is active in {where!r} (p = {p:g}), so every forward pass would differ. {AVERAGE}"
             )
+
+
+def refuse_randomness(before: Sequence[Tensor], after: Sequence[Tensor]) -> None:
+    """Raise a sentence where the outputs of two passes of the same batch differ."""
+    for a in after:
+        same = [b for b in before if b.shape == a.shape]
+        tol = 1e-3 * float(a.detach().abs().max())
+        if same and all(float((a.detach() - b).abs().max()) > tol for b in same):
+            raise ValueError(
+                "two forward passes of the same batch differ, so the model draws random numbers (functional dropout? "
+                f"noise?). {AVERAGE}"
+            )
+
+
+AVERAGE = (
+    "Call model.eval(), or pass mode='eval'. To average over the noise, give a list of batches ([batch] * 16 repeats "
+    "one): each batch gets random numbers of its own"
+)
 
 
 @contextmanager
@@ -207,9 +252,9 @@ def advice_for(error: Exception, node: str = "") -> ValueError | None:
         )
     if "checkpoint" in text.lower():
         return ValueError(
-            "a checkpointed part computed something different when it was recomputed, perhaps because its forward "
-            f"uses a counter, a cache or random numbers: {text.splitlines()[0][:120]} Turn checkpointing off for this "
-            "measurement; mode='eval' does so if checkpointing is used in training only"
+            f"a checkpointed part gave a different result when it was recomputed: {text.splitlines()[0][:120]} Does "
+            "its forward use a counter, a cache or random numbers? Turn checkpointing off for this measurement, for "
+            "example by mode='eval' if it is used in training only"
         )
     if "must have the same dtype" in text or "same dtype" in text or ("dtype" in text and "mat" in text):
         return ValueError(

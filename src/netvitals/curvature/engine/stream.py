@@ -93,7 +93,7 @@ class BatchStream:
         first = self._first()
         if first is None:
             raise ValueError("the data holds no batch: give a list of batches or a loader that yields at least one")
-        options: Any = {"dtype": self.dtype, "mode": self.mode, "memory": self.memory}
+        options: Any = {"dtype": self.dtype, "mode": self.mode, "memory": self.memory, "noise": 0}
         with (
             recorded_parameters(self.model, self.loss_fn, first, **options)
             if self.tensors
@@ -249,7 +249,7 @@ class BatchStream:
             if i in self._kept:
                 yield self._kept[i]
                 continue
-            with self._recorded(batch) as tape:
+            with self._recorded(batch, i) as tape:
                 products = Products(tape, memory=self.memory, roots="never", split=self.split, cost=self.cost)
                 products.labels, products.seed, products.curved_at = self.labels, self.seed + i, self._curved_at
                 products.symmetric = self._symmetric
@@ -263,11 +263,11 @@ class BatchStream:
             self._kept = {}
 
     @contextmanager
-    def _recorded(self, batch: Any) -> Iterator[Tape]:
+    def _recorded(self, batch: Any, number: int) -> Iterator[Tape]:
         first = self.tape
         if first.pruned:  # of several tensors that a node returns some are used: found out again for each batch
             names = [n.name for n in first.nodes]
-            options: Any = {"dtype": self.dtype, "mode": self.mode, "memory": self.memory}
+            options: Any = {"dtype": self.dtype, "mode": self.mode, "memory": self.memory, "noise": number}
             with recorded(self.model, self.loss_fn, batch, nodes=names, space=self.space, **options) as tape:
                 yield tape
             return
@@ -275,7 +275,7 @@ class BatchStream:
         if self.dtype is not None:
             cast = lambda t: t.to(self.dtype) if isinstance(t, Tensor) and t.is_floating_point() else t
             batch = tree_map(cast, batch)
-        problem = Problem(model, loss_fn, batch, self.dtype)
+        problem = Problem(model, loss_fn, batch, self.dtype, number)
         problem.examples = int(first_input(problem).shape[self._dim])
         kept = first.kept_bytes * problem.examples // self._in_first
         with advised():

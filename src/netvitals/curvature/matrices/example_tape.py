@@ -21,9 +21,9 @@ from netvitals.curvature.engine.checks import gradient_beyond, tolerance
 from netvitals.curvature.engine.layout import layout_of
 from netvitals.curvature.engine.nodes import parameter_node, survey
 from netvitals.curvature.engine.probes import generator, signs
-from netvitals.curvature.engine.problem import Problem, advised, laboratory, refuse_noise
+from netvitals.curvature.engine.problem import Problem, advised, laboratory, refuse_noise, refuse_randomness
 from netvitals.curvature.engine.products import Pieces, Products
-from netvitals.curvature.engine.tape import Tape, refuse_randomness
+from netvitals.curvature.engine.tape import Tape
 from netvitals.curvature.matrices.layer_calls import LayerCall, Part, Source, computed, source_of
 
 
@@ -268,14 +268,13 @@ def recorded_examples(
     problem = Problem(model, loss_fn, batch, dtype)
     if not any(p.requires_grad for p in problem.model.parameters()):
         raise ValueError("the model has no trainable parameter: unfreeze the parameters whose curvature you want")
-    with laboratory(problem.model, mode):
-        refuse_noise(problem.model)
-        with advised():
-            seen = survey(problem, memory, calls=False)
-            tape = ExampleTape(problem, layers_of(problem), seen.kept_bytes)
-            tape.record()
-            refuse_randomness(seen.outputs, tape)
-            yield tape
+    with laboratory(problem.model, mode), advised():
+        refuse_noise(problem)
+        seen = survey(problem, memory, calls=False)
+        tape = ExampleTape(problem, layers_of(problem), seen.kept_bytes)
+        tape.record()
+        refuse_randomness(seen.outputs, tape.outputs)
+        yield tape
 
 
 def why_not(products: Products, tape: ExampleTape, seed: int) -> str:

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from netvitals.capture import Result
+from netvitals.saddle.measure.pairs import balance_terms, imbalance_of
 
 METRICS = ("delta", "change", "predicted", "gap")
 SHOWN = 36  # pairs on one screen
@@ -118,7 +119,7 @@ def named_terms(first: str, second: str, known: Container[str]) -> dict[str, flo
     {'2.weight': 1.0, '0.weight': -1.0, '0.bias': -1.0}
     """
     bias = f"{first}.bias"
-    return {f"{second}.weight": 1.0, f"{first}.weight": -1.0} | ({bias: -1.0} if bias in known else {})
+    return balance_terms(f"{second}.weight", f"{first}.weight", bias if bias in known else "")
 
 
 def pair_numbers(
@@ -134,11 +135,10 @@ def pair_numbers(
             raise ValueError(
                 f"parameter {name} must be present in before, after and grads; after has {', '.join(sorted(after)[:8])}"
             )
-    parts: list[Tensor] = []
     rates: list[Tensor] = []
-    for name, sign in terms.items():
-        if name not in grads:
-            continue
+
+    def numbers(name: str) -> Tensor:
+        """Squared norm after the step, its change, and its change under plain SGD."""
         w, new, g = (m[name].detach().double() for m in (before, after, grads))
         step = new - w
         rate = lr.get(name) if isinstance(lr, Mapping) else lr
@@ -147,5 +147,7 @@ def pair_numbers(
         rates.append(eta)
         change = 2 * (w * step).sum() + step.square().sum()
         predicted = -2 * eta * (w * g).sum() + eta**2 * g.square().sum()
-        parts.append(sign * torch.stack([new.square().sum(), change, predicted]))
-    return torch.cat([torch.stack(parts).sum(0), torch.stack(rates[:2])])
+        return torch.stack([new.square().sum(), change, predicted])
+
+    delta = imbalance_of({name: sign for name, sign in terms.items() if name in grads}, numbers)
+    return torch.cat([delta, torch.stack(rates[:2])])

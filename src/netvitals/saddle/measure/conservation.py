@@ -23,9 +23,11 @@ from torch import Tensor, nn
 
 from netvitals.anatomy import Anatomy, ParameterPart, Projection, chart, find_links, why_not_alone
 from netvitals.capture import LossFn, Mode, Result, in_double, in_mode, preserved, skipped_lines, task_of
+from netvitals.saddle.measure.pairs import imbalance_of
 
 Kind = Literal["pair", "query–key", "value–output", "gated", "norm", "fork", "stream"]
 SHOWN = 32
+RATE = "saddle.imbalance has what moves it"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +49,10 @@ class Law(Result):
 
     def value(self, parameters: Mapping[str, Tensor]) -> Tensor:
         """Δ of these parameters, by name: follow it through training."""
-        size = lambda parts: sum(p.of(parameters[p.parameter]).detach().double().square().sum() for p in parts)
-        return torch.as_tensor(size(self.plus) - size(self.minus))
+        parts = (*self.plus, *self.minus)
+        terms = {i: 1.0 if i < len(self.plus) else -1.0 for i in range(len(parts))}
+        square = lambda i: parts[i].of(parameters[parts[i].parameter]).detach().double().square().sum()
+        return torch.as_tensor(imbalance_of(terms, square))
 
     def __str__(self) -> str:
         return f"{self.name} ({self.kind}): Δ = {self.delta:.6g}, dΔ/dt = {self.rate:.1e}, defect {self.defect:.1e}"
@@ -104,13 +108,13 @@ def conserved(
     of change.
 
     Args:
-        model: any module; left exactly as it was.
-        loss_fn: a function of (output, target), its name, or None where the model's output holds its own loss.
-        batch: what a loader yields.
+        model: any module; it is not changed.
+        loss_fn: a function of (output, target), its name, or None if the model's output contains its own loss.
+        batch: one batch as a data loader yields it.
         mode: ``"as_is"``, ``"train"`` or ``"eval"``.
-        seed: what noise is left in the model is drawn with it.
+        seed: seed of the random numbers that the model draws.
         precise: check on a float64 copy of the model.
-        anatomy: of this model, where it is known already; charted anew if left out.
+        anatomy: the result of ``anatomy.chart`` for this model; computed if left out.
 
     Returns:
         The quantities that are conserved up to rounding, with value and rate; the others are in ``skipped`` with the
@@ -156,7 +160,7 @@ def conserved(
         if not why and not measured.defect <= exact:
             cause = "norms forget its scale only up to their eps" if not law.plus else "something else reads or writes"
             if law.kind == "pair":
-                cause = f"what lies between ({between[law.name]}) is not homogeneous of degree one"
+                cause = f"what lies between ({between[law.name]}) is not homogeneous of degree one; " + RATE
             why = f"Δ moves (by {measured.defect:.1e} of the terms that should cancel): {cause}"
         if why:
             skipped[law.name] = why

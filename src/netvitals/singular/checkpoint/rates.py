@@ -48,7 +48,7 @@ class LayerDeviation(Result):
     Part of :class:`RateDeviation`.
 
     Attributes:
-        layer: its name.
+        layer: name of the layer.
         factor: ``G`` or ``A``.
         predicted: exponent; None where the factor is zero for every example.
         why: what sets it: the primitive that its cheapest way ends at.
@@ -162,19 +162,19 @@ def rates(
     """Measure how K-FAC factors scale with the distance t to a dead unit in your network, and compare with the
     prediction.
 
-    A copy of ``model`` is moved along a path where one channel per axis dies as t → 0. The fitted exponents of t are
-    compared with those predicted from the architecture.
+    A copy of ``model`` is moved along a path where one channel per axis becomes dead as t → 0. The fitted exponents of
+    t are compared with those predicted from the architecture.
 
-    The dead channel is chosen on every hidden axis, and once in every attention head. Its biases and its incoming and
-    outgoing weights are set to zero, except for weights of value t between two dead channels. At the input and output
-    of the network, the channel keeps the direction of its own weights, scaled to length t.
+    The dead channel is chosen on every hidden axis, and once in every attention head. The biases and the incoming and
+    outgoing weights of a dead channel are set to zero, except for weights of value t between two dead channels. At the
+    input and output of the network, a dead channel keeps the direction of its own weights, scaled to length t.
 
     Args:
         model: of linear layers, convolutions, embeddings, activations, norms, sums, products of branches and attention
             (fused or not, shared keys and values, rotary positions), with weights used once or more; a float64 copy of
             it is run. Anything else is refused by name.
         loss_fn: "mse", "ce", or torch's losses of that kind: the likelihood of the expected Fisher.
-        batch: what a loader yields; a target is not used.
+        batch: one batch as a data loader yields it; a target is not used.
         mode: "eval", "train" (batch statistics, dropout modules off) or "as_is".
         ts: three places on the path or more.
         units: which channel is made dead, by a layer that writes the axis; the one with the smallest weights where none

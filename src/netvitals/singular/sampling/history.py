@@ -111,12 +111,12 @@ def coefficient_history(
     """Estimate the learning coefficient at every checkpoint, with the same data and the same seeds.
 
     Args:
-        model: takes each checkpoint in turn.
+        model: a model into which each checkpoint is loaded in turn.
         loss_fn: a function of (output, target), or a name.
         batch: what :func:`learning_coefficient` takes; a loader is read once per checkpoint.
         checkpoints: step → state dict of ``model``.
         only: names or patterns of parameters, or a function of a name; the others stay fixed.
-        seed: of the chains, the same at every checkpoint.
+        seed: seed of the chains, the same at every checkpoint.
         progress: called with (checkpoints done, all).
         warm: start the chains of a checkpoint where those of the one before ended, with a quarter of the burn-in; not
             for minibatch chains.
@@ -175,12 +175,12 @@ def coefficient_by_part(
     """Estimate the learning coefficient of each part of a model at every checkpoint, with all other parameters fixed.
 
     Args:
-        model: takes each checkpoint in turn.
+        model: a model into which each checkpoint is loaded in turn.
         loss_fn: a function of (output, target), or a name.
         batch: what :func:`learning_coefficient` takes.
         checkpoints: step → state dict of ``model``; without them the model as it is.
         parts: name → names or patterns of its parameters; by default those of :func:`parts_of`.
-        seed: of the chains.
+        seed: seed of the chains.
         progress: called with (checkpoints done, all), over all parts.
         options: passed to :func:`coefficient_history`.
 

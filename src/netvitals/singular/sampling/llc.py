@@ -58,12 +58,12 @@ def learning_coefficient(
     r"""Estimate the local learning coefficient λ at the model's parameters, by Hamiltonian or Langevin sampling.
 
     Args:
-        model: run in eval mode (dropout off, running statistics) and left as it was.
+        model: a model; it is run in eval mode (dropout off, running statistics) and not changed.
         loss_fn: ``loss_fn(model(inputs), targets)``, averaged over examples; or a name.
         batch: all the data: a DataLoader, which is read once, or one batch of any kind that a loader yields.
         only: names or patterns of parameters, or a function of a name; the others stay fixed (the refined coefficient
             of a layer).
-        seed: of the chains, each with a stream of its own.
+        seed: seed of the chains, each of which has its own random stream.
         progress: called with (steps done, all).
         chains: how many run together.
         draws: kept per chain, after ``burn_in`` moves, every ``thin``-th move.
