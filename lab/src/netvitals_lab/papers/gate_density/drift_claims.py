@@ -50,7 +50,7 @@ def by_pooling(rows: Sequence[Row]) -> dict[Setup, list[Row]]:
     last: dict[tuple[str, int], Row] = {}
     for r in some(rows, "epoch"):
         last[r["act"], r["seed"]] = max(r, last.get((r["act"], r["seed"]), r), key=lambda x: x["epoch"])
-    behind = {(r["act"], r["seed"]): [] for r in some(rows)}
+    behind: dict[tuple[str, int], list[float]] = {(r["act"], r["seed"]): [] for r in some(rows)}
     for r in some(rows, "site", when="last", theta=THETA, follows="bn_direct"):
         behind[r["act"], r["seed"]].append(r["mu"])
     found: dict[Setup, list[Row]] = {("by element",): [], ("by channel",): [], ("by site behind a norm",): []}

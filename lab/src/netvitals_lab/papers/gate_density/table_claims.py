@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -34,10 +35,10 @@ POINTS = 2.0  # of density
 DISTANCE = {"relu": (0.0, 0.03), **dict.fromkeys(SMOOTH, (0.9, 1.5))}  # §5.2: |z_low − μ| / σ
 LOWER = (2.0, 4.0)  # A.2: points of accuracy that GroupNorm costs
 ROUNDED = 0.5  # points: "~2–4"
-SGD = {"optimizer": "sgd", "S": S}
+SGD: dict[str, Any] = {"optimizer": "sgd", "S": S}
 
 
-def images(norm: str | tuple[str, ...] = "batch", **where: object) -> Callable[[Config], bool]:
+def images(norm: str | tuple[str, ...] = "batch", **where: Any) -> Callable[[Config], bool]:
     """The trials of a claim on the paper's four activations."""
     return matches(**{"act": FOUR, "norm": norm, **where})
 
@@ -56,7 +57,7 @@ def cells(
     return decide(worst <= limit, worst, note=f"largest distance of {len(found)} of {len(printed)} {note}", facts=facts)
 
 
-def by_act(rows: Sequence[Row], value: Callable[[Sequence[Row]], Sequence[float]], **where: object) -> dict[str, float]:
+def by_act(rows: Sequence[Row], value: Callable[[Sequence[Row]], Sequence[float]], **where: Any) -> dict[str, float]:
     """Mean over the runs of each of the paper's four activations."""
     runs = some(rows, **where)
     mine = {a: [r for r in runs if r["act"] == a] for a in FOUR}
@@ -91,7 +92,9 @@ def sizes(rows: Sequence[Row]) -> Verdict:
     """How much density moves, under each pooling; the paper names none."""
 
     def judge(mine: Sequence[Row]) -> Verdict:
-        low, high = (by_act(mine, lambda runs, t=t: changes(runs, t, mine[0]["pooling"])) for t in (0.01, 0.1))
+        pooling = mine[0]["pooling"]
+        low = by_act(mine, lambda runs: changes(runs, 0.01, pooling))
+        high = by_act(mine, lambda runs: changes(runs, 0.1, pooling))
         smooth = [a for a in SMOOTH if a in low]
         gaps = [
             max(abs(100 * low["relu"] + 13) - POINTS, 0.0),
@@ -118,7 +121,8 @@ def distances(rows: Sequence[Row]) -> Verdict:
         return decide(worst == 0, worst, note="largest distance outside what is printed, in σ", facts=dict(mean))
 
     def setups(of: Sequence[Row]) -> dict[Setup, list[Row]]:
-        runs, found = some(of), {}
+        runs = some(of)
+        found: dict[Setup, list[Row]] = {}
         for theta in (0.01, 0.1):
             start = [abs(r["mu first"] - z_low(r["act"], theta)) / r["sigma first"] for r in runs]
             when = {
