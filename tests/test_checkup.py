@@ -156,14 +156,14 @@ def nan_at(i):
 @pytest.mark.parametrize(
     ("model", "batch", "error", "sentence"),
     [
-        (small()[0], nan_at(3), ValueError, "the input of the batch holds 1 values of 120 that are NaN or infinite"),
+        (small()[0], nan_at(3), ValueError, "the input of the batch has 1 of 120 values that are NaN or infinite"),
         (
             models.build("mlp:6-8x2-3,norm=batch"),
             (torch.randn(1, 6), torch.tensor([0])),
             ValueError,
-            "a batch of one example has no batch statistics",
+            "cannot compute statistics of a batch of one example",
         ),
-        (Plain(), small()[1], ValueError, "no activation was seen in Plain"),
+        (Plain(), small()[1], ValueError, "no activation was found in Plain"),
         (
             small()[0],
             torch.randn(4, 6),
@@ -185,7 +185,7 @@ def test_a_loss_that_is_no_number_and_a_model_that_is_broken():
     model, batch = small()
     with pytest.raises(ValueError, match="there is no loss 'cee'; did you mean ce"):
         nv.checkup(model, "cee", batch)
-    with pytest.raises(TypeError, match=r"the order is \(model, loss_fn, batch\)"):
+    with pytest.raises(TypeError, match=r"the order of arguments is \(model, loss_fn, batch\)"):
         nv.checkup(model, batch, F.cross_entropy)
     with torch.no_grad():
         next(model.parameters()).fill_(float("nan"))

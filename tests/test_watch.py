@@ -161,7 +161,7 @@ def test_a_step_without_a_forward_pass_is_said_once():
         for _ in range(3):
             F.linear(torch.randn(2, 4), model[0].weight).sum().backward()
             watching.step()
-    assert len(wording) == 1 and "watch the module that the loop calls" in str(wording[0].message)
+    assert len(wording) == 1 and "watch the module that the training loop calls" in str(wording[0].message)
 
 
 def test_losses_may_be_numbers_and_nothing_at_all():
@@ -235,7 +235,7 @@ def test_vitals_by_name():
         ({"every": 2.5}, ValueError, "every must be a whole number"),
         ({"model": nn.ReLU()}, ValueError, "ReLU has no parameters"),
         ({"model": "resnet"}, TypeError, "watch needs a torch.nn.Module, got a str"),
-        ({"model": nn.LazyLinear(3)}, ValueError, "run one batch through the model first"),
+        ({"model": nn.LazyLinear(3)}, ValueError, "run one batch through the model before"),
         ({"vitals": ["gate"]}, ValueError, "did you mean gates"),
         ({"vitals": "gates"}, TypeError, "vitals must be a list"),
         ({"optimizer": "adam"}, TypeError, "optimizer must be a torch.optim.Optimizer"),
@@ -290,7 +290,7 @@ def test_a_probe_with_nan_is_refused_before_training():
     model = net()
     x = torch.randn(8, next(model.parameters()).shape[1])
     x[0, 0] = float("nan")
-    with pytest.raises(ValueError, match="the input of the probe holds 1 values of"):
+    with pytest.raises(ValueError, match="the input of the probe has 1 of"):
         nv.watch(model, probe=(x, torch.zeros(8)))
     assert hooks(model) == []
     nv.watch(model, vitals=[Height()]).close()

@@ -45,7 +45,7 @@ def test_a_listener_that_fails_does_not_end_training():
     def fails(finding):
         raise RuntimeError("no")
 
-    with pytest.warns(RuntimeWarning, match="a finding could not be told: RuntimeError: no"):
+    with pytest.warns(RuntimeWarning, match="reporting a finding to on_finding failed: RuntimeError: no"):
         train(on_finding=fails)
 
 
@@ -171,7 +171,7 @@ def test_a_web_hook_that_is_not_there_or_speaks_no_http_is_said_without_its_secr
     + ["http://hooks.example/T0K3Nü", "file:///etc/T0K3N", "javascript:T0K3N", "http://hooks.exämple/T0K3N"],
 )
 def test_a_malformed_address_is_refused_at_once_and_not_repeated(address):
-    with pytest.raises(ValueError, match="not the address of a web hook") as refused:
+    with pytest.raises(ValueError, match="must be the address of a web hook") as refused:
         nv.watch(nn.Linear(2, 2), on_finding=address)
     assert "T0K3N" not in str(refused.value)
 

@@ -44,7 +44,7 @@ def test_a_function_that_raises_leaves_no_hooks_and_no_lock(tmp_path):
     assert hooks(model) == []
     assert nv.open_run(tmp_path / "r").status in ("never closed", "failed")
     assert nv.open_run(tmp_path / "r").frame(vital="loss").height == 1
-    with pytest.warns(RuntimeWarning, match="was never closed; it is now, and this one takes over"):
+    with pytest.warns(RuntimeWarning, match="was not closed; it has been closed, and the new watch replaces it"):
         second = nv.watch(model)
     second.close()
     with warnings.catch_warnings():

@@ -96,15 +96,15 @@ def _short(name: str) -> str:
 
 def page() -> str:
     """The whole page."""
-    title = f"# What is seen in {len(EXAMPLES)} architectures\n"
+    title = f"# What is detected in {len(EXAMPLES)} architectures\n"
     words = (
-        "`anatomy.chart(model, batch)` looks at small configurations of models that people train: those of Hugging\n"
-        "Face transformers first, then models written as people write them (`bench/anatomy/`). A row says what was\n"
-        "found by dataflow alone, in evaluation mode: layers (products with a parameter, a shared one once), where\n"
-        "ids and places come in and which layer is read out, activations as one region each whatever they are written\n"
-        "with, norms (also written out), attention blocks, gated MLPs, mixtures of experts, additions to residual\n"
-        "streams, the batch dimension, and what is not charted, with the reason. `python bench/anatomy/table.py`\n"
-        "makes this page; a test compares it with what is charted today, and its counts with numbers counted by hand.\n"
+        "`anatomy.chart(model, batch)` detects the parts of a model from its operations, in evaluation mode. This\n"
+        "table shows what `anatomy.chart` detects in small configurations of common models. Models of Hugging\n"
+        "Face transformers come first, then hand-written ones (`bench/anatomy/`). Each row lists layers,\n"
+        "embeddings and the readout, activations, norms, attention blocks, gated MLPs, experts and additions to\n"
+        "the residual stream. A shared layer is counted once. The last columns are the batch dimension and the\n"
+        "parts that are not detected, with the reason. `python bench/anatomy/table.py` makes this page. A test\n"
+        "compares the numbers in the table with numbers counted by hand.\n"
     )
     lines = [f"| {' | '.join(HEAD)} |", "|---" * len(HEAD) + "|", *(row(name, charted(name)) for name in EXAMPLES)]
     example = (

@@ -45,6 +45,24 @@ def figures(chosen: list[Any], rows: list[Outcome], title: str) -> list[str]:
     return lines
 
 
+def tools(chosen: list[Any], rows: list[Outcome], notes: str) -> list[str]:
+    """The table of README: the watch, and the tools that the notes have a row of."""
+    found = table(chosen, rows)
+    named, alarm, fixed, healthy = (
+        found[row] for row in ("cause named", "any alarm", "fixed scripts quiet", "healthy scripts quiet")
+    )
+    false = (f"{total - quiet} of {total}" for quiet, total in (fixed, healthy))
+    lines = [
+        "| tool | cause named | any alarm | false alarms on fixed scripts | on healthy scripts |",
+        "| --- | --- | --- | --- | --- |",
+        f"| `nv.watch` | {named[0]} of {named[1]} | {alarm[0]} of {alarm[1]} | {' | '.join(false)} |",
+    ]
+    for row in re.findall(r"^\| .* of .* \|$", notes.split("## Before training")[1], re.M):
+        name, _, named_by, _, alarmed, on_fixed, on_healthy, _ = row.strip("| ").split(" | ")
+        lines.append(f"| {name} | {named_by} | {alarmed} | {on_fixed} | {on_healthy} |")
+    return lines
+
+
 def parts(chosen: list[Any], several: dict[str, list[Outcome]]) -> list[str]:
     """The ablation: each part of a watch by itself."""
     found = {name: table(chosen, [row for row in rows if row.seed == 0]) for name, rows in several.items()}
@@ -66,9 +84,9 @@ def by_field(chosen: list[Any], rows: list[Outcome]) -> list[str]:
         field = fields[row.case] if sizes[fields[row.case]] >= FEW * len({r.seed for r in rows}) else "other fields"
         verdict = judged(case, row)
         if row.variant != "bug":
-            counts[field].update(healthy=1, quiet=not verdict["alarm"])
+            counts[field].update(healthy=1, quiet=int(not verdict["alarm"]))
         elif case.observable:
-            counts[field].update(bugs=1, named=verdict["named"])
+            counts[field].update(bugs=1, named=int(verdict["named"]))
     lines = ["| field | bugs named | fixed and healthy quiet |", "| --- | --- | --- |"]
     for field, c in sorted(counts.items(), key=lambda item: (item[0] == "other fields", item[0])):
         lines.append(f"| {field} | {c['named']} of {c['bugs']} | {c['quiet']} of {c['healthy']} |")
@@ -76,17 +94,23 @@ def by_field(chosen: list[Any], rows: list[Outcome]) -> list[str]:
 
 
 def lists(chosen: list[Any], rows: list[Outcome]) -> dict[str, set[str]]:
-    """Misses and false alarms by name, of the first seed."""
+    """Misses and false alarms as rows of tables, of the first seed."""
     known = {case.name: case for case in chosen}
-    out: dict[str, set[str]] = {"missed": set(), "another cause": set(), "accused": set()}
+    out: dict[str, set[str]] = {"missed": set(), "another cause named": set(), "false alarm": set()}
     for row in rows:
         case = known[row.case]
         alarms = [f for f in row.findings if f["severity"] in ALARMS]
         if row.variant != "bug" and alarms:
-            out["accused"].add(f"`{case.name}` ({row.variant}): {alarms[0]['rule']}")
+            out["false alarm"].add(f"| `{case.name}` ({row.variant}) | {alarms[0]['rule']} |")
         elif row.variant == "bug" and case.observable and not judged(case, row)["named"]:
-            out["another cause" if alarms else "missed"].add(f"`{case.name}` ({' or '.join(case.causes)})")
+            out["another cause named" if alarms else "missed"].add(f"| `{case.name}` | {' or '.join(case.causes)} |")
     return out
+
+
+def listed(found: dict[str, set[str]]) -> list[str]:
+    """A table for each list."""
+    heads = {"missed": "true cause", "another cause named": "true cause", "false alarm": "finding"}
+    return ["\n".join([f"| {name} | {heads[name]} |", "| --- | --- |", *sorted(rows)]) for name, rows in found.items()]
 
 
 def confusion(chosen: list[Any], rows: list[Outcome]) -> list[str]:
@@ -109,46 +133,46 @@ def main() -> None:
     first = [row for row in both if row.seed == 0]
     bugs, healthy = (sum(c.kind == kind for c in every) for kind in ("bug", "healthy"))
     named, named3 = lists(chosen, first), lists(third_cases, third)
+    notes = NOTES.read_text(encoding="utf-8").strip()
     main_table = figures(chosen, both, "published half")
     third_table = figures(third_cases, third, "third collection")
     several = {"checks and vital signs": both, "checks alone": checks, "the papers' vital signs alone": vitals}
 
-    def told(found: dict[str, set[str]]) -> list[str]:
-        return [f"**{name.capitalize()}**: " + (", ".join(sorted(found[name])) or "none") + "." for name in found]
-
     text = [
         "# Reported bugs",
-        f"{bugs} bugs that people reported, each with its fix, and {healthy} healthy scripts that are unusual. Every script stands "
-        "alone and has its own training loop; the watch is used as README shows it. Sources: TrainCheck, DeepFD, AUTOTRAINER, "
-        "defects4dl and gDefects4DL, the taxonomy of Humbatova et al., the galleries of torchtest and others, GitHub issues, forums. "
-        "Facts come from the reports; the code was written for this benchmark, by writers who had not read the rules. "
-        "`lab/src/netvitals_lab/bugs/cases/` has the scripts and lists what was left out.",
-        "A hash of the source splits the cases into two halves. Checks and thresholds were made on one; these numbers are from the "
-        "other, three seeds, by script. A cause counts as named when a finding whose rule stands for it (`causes.py`) is a warning or "
-        "critical.",
+        f"The benchmark has {bugs} scripts with a bug that people reported, each with its fix, and {healthy} unusual healthy scripts. "
+        "Every script has its own training loop, and uses `nv.watch` as the README shows. The reports come from GitHub issues, forums, "
+        "TrainCheck, DeepFD, AUTOTRAINER, defects4dl, gDefects4DL, the taxonomy of Humbatova et al., and the galleries of torchtest "
+        "and others. The authors of the scripts had not read the rules of netvitals. `lab/src/netvitals_lab/bugs/cases/` has the "
+        "scripts and lists the reports that were left out.",
+        "A hash of the source splits the scripts into two halves. Checks and thresholds were developed on one half. The table shows the "
+        "other half, the *published half*, with three seeds. The cause of a bug counts as *named* if a warning or a critical finding "
+        "stands for it (`causes.py`). A script is *quiet* if it has no warning and no critical finding.",
         "<!-- bugs -->\n" + "\n".join(main_table) + "\n<!-- /bugs -->",
-        NOTES.read_text(encoding="utf-8").strip(),
-        "## What each part does",
+        notes,
+        "## What each part contributes",
+        "The table shows the scores of all checks and vital signs together, and of each part alone, for seed 0.",
         "\n".join(parts(chosen, several)),
-        "## Fields that no rule was developed on",
-        f"{sum(c.kind == 'bug' for c in third_cases)} bugs and {sum(c.kind == 'healthy' for c in third_cases)} healthy scripts from "
-        "fields that the halves cover thinly, written afterwards from public reports. First run, seed 0.",
+        "## Fields on which no rule was developed",
+        f"The third collection has {sum(c.kind == 'bug' for c in third_cases)} bugs and {sum(c.kind == 'healthy' for c in third_cases)} "
+        "healthy scripts from fields that are rare in the first two halves. The scripts of the third collection were written later, "
+        "from public reports. The table shows the first run on the third collection, with seed 0.",
         "\n".join(third_table),
         "\n".join(by_field(third_cases, third)),
         "## The published half by field",
         "\n".join(by_field(chosen, first)),
         "## Misses and false alarms of the published half",
-        *told(named),
+        *listed(named),
         "## Misses and false alarms of the third collection",
-        *told(named3),
+        *listed(named3),
         "## First finding by true cause",
         "\n".join(confusion(chosen, first)),
-        "Make it again: the commands are at the top of `bench/bugs/page.py`.",
+        "The commands at the top of `bench/bugs/page.py` make this page again.",
     ]
     PAGE.write_text("\n\n".join(text) + "\n", encoding="utf-8")
     readme = ROOT / "README.md"
     words = readme.read_text(encoding="utf-8")
-    block = "<!-- bugs -->\n" + "\n".join(main_table) + "\n<!-- /bugs -->"
+    block = "<!-- bugs -->\n" + "\n".join(tools(chosen, both, notes)) + "\n<!-- /bugs -->"
     readme.write_text(re.sub(r"<!-- bugs -->.*?<!-- /bugs -->", lambda _: block, words, flags=re.S), encoding="utf-8")
     print("\n".join([*main_table, *third_table]))
 

@@ -65,8 +65,12 @@ CALLS = {
         lambda n, m, f, b: curvature.between_layers(m, f or "cross_entropy", b, mode="eval", probes=2),
     ),
     "curvature.graph": (
-        "about 6 · `probes` gradients",
+        "about 4 · `probes` gradients, more where paths are few",
         lambda n, m, f, b: curvature.graph(m, f or "cross_entropy", b, mode="eval", probes=2),
+    ),
+    "curvature.graph(weights=True)": (
+        "about 18 · `probes` gradients more",
+        lambda n, m, f, b: curvature.graph(m, f or "cross_entropy", b, mode="eval", probes=2, weights=True),
     ),
     "curvature.report": (
         "about 4 · `probes` · layers gradients",

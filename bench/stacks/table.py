@@ -54,14 +54,20 @@ HEAD = (
 PACKAGES = ("torch", "lightning", "transformers", "accelerate")
 TEXT = """# What holds on every stack
 
-Small models on a CPU, watched on every step. *Training unchanged*: parameters are the same, bit for bit, with and
-without the watch. *As by hand*: gradient norm and update ratio of the model agree to 1e-6 with what torch's own hooks
-around the optimizer's step see (for several ranks: with one process on the whole batch). *Hooks left* on modules and
-parameters when the watch has closed. *Graphs compiled because of us*: those of torch.compile with the watch, less
-those without. *Skipped*: the places in `skipped`; each has its reason there. `python bench/stacks/table.py` makes this
-page from real runs; a test compares it with what holds today.
+This table shows what holds for each stack. Each row is a small model on a CPU, measured on every step.
 
-Run with {versions}.
+- *Training unchanged*: the parameters are bit-identical with and without the watch.
+- *As by hand*: the gradient norm and the update/weight ratio agree to 1e-6 with values computed by hand from
+  PyTorch hooks. With several ranks, the values computed by hand come from one process with the whole batch.
+- *Hooks left*: the hooks that remain on modules and parameters after the watch has closed.
+- *Graphs compiled because of us*: the number of `torch.compile` graphs with the watch, minus the number without
+  it.
+- *Skipped*: the places that are listed in `skipped`, which also gives the reasons.
+
+`python bench/stacks/table.py` makes this page from real runs. A test checks that the results on this page are up
+to date.
+
+The results are for {versions}.
 """
 
 

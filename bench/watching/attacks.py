@@ -111,7 +111,7 @@ def endings(folder: Path, _: int) -> str:
         _, said = view.communicate(timeout=60)
         assert said == "netvitals view ends\n", said
         spent.append(time.monotonic() - begin)
-    return f"ended {max(spent):.1f} s after the signal, 2 of 2 signals, and said so"
+    return f"ended {max(spent):.1f} s after the signal with a message, 2 of 2 signals"
 
 
 def others(folder: Path, _: int) -> str:
@@ -145,7 +145,7 @@ def browsers(folder: Path, _: int) -> str:
         open_ += one.get("/api/runs").status_code == 200
     one = client(folder)
     passed = sum(one.get("/", headers={"host": host}).status_code == 200 for host in HOSTS)
-    return f"{open_} of 2 pages open, {passed} of {len(HOSTS)} forged hosts let in"
+    return f"{open_} of 2 pages open, {passed} of {len(HOSTS)} forged hosts admitted"
 
 
 def hooks(folder: Path, _: int) -> str:
@@ -184,8 +184,8 @@ def hooks(folder: Path, _: int) -> str:
     threading.excepthook = threading.__excepthook__
     followed, repeated = asked.count("/elsewhere"), sum("T0K3N" in w for w in words)
     return (
-        f"{len(words)} of {len(places)} failures said, {repeated} repeat the secret, {followed} redirects followed, "
-        f"{len(broken)} tracebacks"
+        f"{len(words)} of {len(places)} failures reported, {repeated} repeat the secret, "
+        f"{followed} redirects followed, {len(broken)} tracebacks"
     )
 
 
@@ -224,7 +224,7 @@ def side_files(folder: Path, times: int) -> str:
         except ValueError:
             outcomes["told"] += 1
     told, equal, silent = outcomes.values()
-    return f"{told} of {300 * times} damages told, {equal} without effect, {silent} silent"
+    return f"{told} of {300 * times} damages reported, {equal} without effect, {silent} silent"
 
 
 def clocks(folder: Path, times: int) -> str:
@@ -269,7 +269,7 @@ def cuts(folder: Path, times: int) -> str:
     shutil.rmtree(folder / "saved", ignore_errors=True)
     best = recover(place, folder / "saved").measurements
     return (
-        f"{named} of {tries - intact} refusals name the command, which gets back {100 * np.mean(back):.0f} % on "
+        f"{named} of {tries - intact} errors name the recover command, which recovers {100 * np.mean(back):.0f} % on "
         f"average of files cut in their second half, {best:,} of {truth:,} without the last page"
     )
 
@@ -318,7 +318,8 @@ def requests(folder: Path, _: int) -> str:
             states[-1] &= answer.status_code < 500
     shown = sum(one.get("/api/head", params={"run": name}).json().get("title") == name for name in names)
     return (
-        f"{sum(states)} of {len(states)} requests answered or told what is missing; {shown} of {len(names)} names shown"
+        f"{sum(states)} of {len(states)} requests answered or refused with the missing argument; "
+        f"{shown} of {len(names)} names shown"
     )
 
 
@@ -344,7 +345,7 @@ def deep(folder: Path, _: int) -> str:
         os.chdir("..")
         os.rmdir("d")
     os.chdir(here)
-    said = sum("SQLite cannot open" in row.get("damage", "") for row in rows)
+    said = sum("too long for SQLite" in row.get("damage", "") for row in rows)
     return f"{found} of 2 runs listed in {spent:.1f} s, {said} with the reason why it cannot be opened there"
 
 
@@ -366,7 +367,7 @@ ATTACKS: dict[str, Callable[[Path, int], str]] = {
     "jumps of the clock": clocks,
     "closed runs that are cut off": cuts,
     "fifty viewers while a run is written": viewers,
-    "requests without arguments, names of every sign": requests,
+    "requests without arguments, names with any character": requests,
     "a run below 1,500 folders": deep,
 }
 
@@ -376,7 +377,7 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=1)
     parser.add_argument("--only", default="", help="attacks whose name holds this")
     given = parser.parse_args()
-    print("| attack | what comes of it |\n|---|---|")
+    print("| attack | result |\n|---|---|")
     for name, attack in ATTACKS.items():
         if given.only in name:
             with place() as folder:

@@ -36,6 +36,7 @@ class Piece:
     every: int
     scheduler: Any = None
     clip: float | None = None  # largest gradient norm
+    vitals: tuple[str, ...] = ("default",)
 
 
 def options(about: str) -> argparse.Namespace:
@@ -108,6 +109,7 @@ def watched(piece: Piece, out: Path) -> nv.Run:
         run=out / piece.name,
         every=piece.every,
         total_steps=piece.steps,
+        vitals=piece.vitals,
     ) as vitals:
         for step in range(piece.steps):
             x, y = piece.draw(step)

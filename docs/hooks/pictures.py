@@ -1,11 +1,16 @@
 """The pictures of the explanations, measured anew by ``python docs/hooks/pictures.py`` (about a minute).
 
-Each is a small experiment of the page it stands on, drawn by ``netvitals.report.Plot`` into ``explanation/images``.
+Each is a small experiment of its page, drawn by ``netvitals.report.Plot`` into ``explanation/images``. The picture of
+README (``python docs/hooks/pictures.py report``) is the page of the run of its example, as chromium shows it.
 """
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -17,7 +22,8 @@ import netvitals as nv
 from netvitals import activations, curvature
 from netvitals.report import Plot, Series
 
-FOLDER = Path(__file__).parents[1] / "explanation" / "images"
+DOCS = Path(__file__).parents[1]
+FOLDER = DOCS / "explanation" / "images"
 
 
 def gates() -> Plot:
@@ -121,6 +127,27 @@ def coupling() -> Plot:
     return Plot("blocks apart", "size of the Hessian block, diagonal = 1", out, log_y=True)
 
 
+def report() -> Path:
+    """The page of the run of README's example."""
+    from playwright.sync_api import sync_playwright
+
+    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    code = re.search(r"```python\n(.*?)```", (DOCS.parent / "README.md").read_text(encoding="utf-8"), re.S)[1]
+    out = DOCS / "images" / "report.png"
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
+        os.chdir(folder)
+        torch.manual_seed(0)
+        exec(compile(code, "README.md", "exec"), {})
+        page = nv.report.write(nv.open_run("runs/first"), "report.html")
+        browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
+        opened = browser.new_page(viewport={"width": 1280, "height": 760}, reduced_motion="reduce")
+        opened.goto(page.resolve().as_uri())
+        opened.screenshot(path=str(out))
+        browser.close()
+        os.chdir(DOCS)
+    return out
+
+
 PICTURES: dict[str, Callable[[], Plot]] = {
     "gates": gates,
     "plateaus": plateaus,
@@ -132,5 +159,8 @@ PICTURES: dict[str, Callable[[], Plot]] = {
 if __name__ == "__main__":
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name in sys.argv[1:] or PICTURES:
+        if name == "report":
+            print(report())
+            continue
         PICTURES[name]().save(FOLDER / f"{name}.svg")
         print(FOLDER / f"{name}.svg")

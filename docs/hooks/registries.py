@@ -48,11 +48,11 @@ def vital_signs() -> str:
     """
     parts = [
         "# Vital signs",
-        "What is measured while a network trains, and what each number means. A pure number has no unit. What is "
-        "pooled for the whole model has the metric's name (over elements), or ends in `:site` or `:channel`. "
-        "In the terminal: `netvitals vitals spikes`.",
+        "This page explains every metric that `nv.watch` measures. Pure numbers have no unit. A metric of the whole "
+        "model has the same name as that of a layer; it is the average over elements. If its name ends in `:site` or "
+        "`:channel`, it is the average over sites or channels. `netvitals vitals spikes` prints one vital sign.",
         table(
-            ("vital sign", "what it tells", "on by default"),
+            ("vital sign", "what it measures", "on by default"),
             [
                 (f"[`{name}`](#{name})", kind.meaning, "yes" if kind.default else "no")
                 for name, kind in vitals.REGISTRY.items()
@@ -60,12 +60,12 @@ def vital_signs() -> str:
         ),
     ]
     for name, kind in vitals.REGISTRY.items():
-        state = "On by default" if kind.default else "Only if asked for"
+        state = "On by default" if kind.default else "Off by default"
         needs = f"; needs {kind.needs}" if kind.needs else ""
         parts += [
             f"## {kind.title} (`{name}`) {{ #{name} data-toc-label='{name}' }}",
             kind.meaning,
-            f"{state}{needs}. It looks on {vitals.how_often(kind)}.",
+            f"{state}{needs}. Measured {vitals.how_often(kind)}.",
             table(
                 ("metric", "meaning", "unit"),
                 [(f"`{metric}`", meaning, unit) for metric, (meaning, unit) in kind.metrics.items()],
@@ -78,11 +78,11 @@ def vital_signs() -> str:
             ]
             parts += [
                 f"### How to read {kind.title.lower()} {{ #read-{name} data-toc-label='How to read' }}",
-                table(("finding", "in health", "speaks beyond"), rows),
+                table(("finding", "healthy", "reported if"), rows),
             ]
         else:
-            parts.append("No finding reads this vital sign: its curve is for you to judge.")
-    parts += ["## Only in a checkup { #checkup }", "Written by `checkup(…, singular=True)`, not by a watch."]
+            parts.append("No finding uses this vital sign.")
+    parts += ["## Only in a checkup { #checkup }", "Only `nv.checkup(…, singular=True)` measures these metrics."]
     for name, shown in CHECKUP.items():
         parts += [
             f"### {shown.title} (`{name}`) {{ #checkup-{name} data-toc-label='{name}' }}",
@@ -102,7 +102,10 @@ def metrics() -> str:
     for vital, kind in vitals.REGISTRY.items():
         for name, (meaning, unit) in kind.metrics.items():
             found.setdefault(name, []).append((f"[`{vital}`](vital-signs.md#{vital})", meaning, unit))
-    parts = ["# Metrics from A to Z", f"What each of the {len(found)} metrics means, and which vital sign writes it."]
+    parts = [
+        "# Metrics from A to Z",
+        f"This page explains all {len(found)} metrics and names their vital signs.",
+    ]
     for name in sorted(found, key=str.lower):
         parts += [f"## `{name}` {{ #{anchor(name)} }}", table(("vital sign", "meaning", "unit"), found[name])]
     return "\n\n".join(parts) + "\n"
@@ -132,8 +135,9 @@ def commands() -> str:
     """
     parts = [
         "# Commands",
-        "Every command of `netvitals`, as `netvitals COMMAND --help` prints it. Wrong input gives one sentence and "
-        "exit code 2; `NETVITALS_DEBUG=1` shows the traceback instead.",
+        "This page lists every command of `netvitals`, as `netvitals COMMAND --help` prints it. "
+        "On wrong input, a command prints one sentence and ends with exit code 2. "
+        "Set `NETVITALS_DEBUG=1` to see the traceback.",
         table(
             ("command", "what it does"),
             [(f"[`{path}`](#{anchor(path)})", c.help or "") for path, c in every_command() if " " in path],

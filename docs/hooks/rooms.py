@@ -208,12 +208,12 @@ def index() -> str:
         Markdown with a line for each room.
     """
     lines = [
-        "# Every room",
+        "# Every package",
         "",
-        "What each part of the library is for. If unsure, start with [`netvitals`](netvitals.md).",
+        "This page lists the packages of the library. If you are not sure, start with [`netvitals`](netvitals.md).",
         "",
     ]
-    lines += ["| room | what for | public names |", "|---|---|---|"]
+    lines += ["| package | purpose | public names |", "|---|---|---|"]
     top = netvitals.__doc__ or ""
     lines.append(f"| [`netvitals`](netvitals.md) | {top.splitlines()[0]} | {len(public(''))} |")
     for room in ROOMS:

@@ -17,7 +17,7 @@ MARKS = 6  # labels on an axis, about
 
 @dataclass(frozen=True)
 class Series:
-    """One set of points; ``error`` is a bar up and down, ``tone`` a colour (by default that of its place).
+    """One data series of a plot: points with optional error bars.
 
     Part of :class:`Plot`.
 
@@ -25,11 +25,11 @@ class Series:
         name: shown in the legend.
         x: positions along the horizontal axis.
         y: values, as many as ``x``.
-        error: a bar up and down from each point.
-        line: join the points.
-        dashed: with a dashed line.
-        tone: number of a colour of the page; by default that of its place.
-        right: on the second axis.
+        error: half the length of the error bar of each point.
+        line: connect the points by a line.
+        dashed: use a dashed line.
+        tone: number of a colour of the page; by default the position in the plot.
+        right: use the right axis.
     """
 
     name: str
@@ -43,21 +43,21 @@ class Series:
 
     def __post_init__(self) -> None:
         if len(self.x) != len(self.y) or (self.error is not None and len(self.error) != len(self.x)):
-            raise ValueError(f"series {self.name!r}: x, y and error must have one length")
+            raise ValueError(f"series {self.name!r}: x, y and error must have the same length")
 
 
 @dataclass(frozen=True)
 class Plot:
-    """Several series on one pair of axes.
+    """A plot of several data series on common axes.
 
     Attributes:
-        x_label: under the horizontal axis.
-        y_label: beside the left axis.
-        series: what is drawn, in the order of the legend.
-        log_x: horizontal axis in powers of ten.
-        log_y: left axis in powers of ten.
-        right_label: of the second axis, where a series asks for it.
-        log_right: second axis in powers of ten.
+        x_label: label of the horizontal axis.
+        y_label: label of the left axis.
+        series: the data series, in the order of the legend.
+        log_x: use a logarithmic horizontal axis.
+        log_y: use a logarithmic left axis.
+        right_label: label of the right axis, which series with ``right`` use.
+        log_right: use a logarithmic right axis.
 
     >>> picture = Plot("step", "loss", [Series("run", [0, 1, 2], [2.3, 1.1, 0.7], line=True)])
     >>> picture.svg()[:4], picture.legend
@@ -73,7 +73,7 @@ class Plot:
     log_right: bool = False
 
     def svg(self) -> str:
-        """The picture; classes ``s0``, ``s1``, … take their colours from the page.
+        """Return the plot as SVG without colours; CSS classes ``s0``, ``s1``, … take them from the page.
 
         >>> Plot("x", "y", [Series("a", [1, 2], [3, 4], line=True)]).svg().startswith("<svg")
         True
@@ -134,12 +134,12 @@ class Plot:
         return "".join(parts) + "</svg>"
 
     def html(self) -> str:
-        """The picture with its legend, for a page that has the style."""
+        """Return the plot with its legend as HTML, for a page that already contains the style sheet."""
         keys = "".join(f'<span class="s{i}"><i></i>{escape(name)}</span>' for i, name in self.legend)
         return f'{self.svg()}<div class="keys">{keys}</div>'
 
     def standalone(self) -> str:
-        """The picture as a file of its own: with its style, and its legend below."""
+        """Return the plot as a complete SVG file, with style and legend."""
         inks = {"ink": "#1d2733", "soft": "#55606e", "faint": "#7b8694", "line": "#cfd6de", "rule": "#e4e8ed"}
         own = (
             "svg{"
@@ -157,10 +157,10 @@ class Plot:
         return f"{head}><style>{own}{style()}</style>{rest.removesuffix('</svg>')}{legend}</svg>"
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the picture with its legend to an SVG file.
+        """Write the plot with its legend to an SVG file.
 
         Args:
-            path: of the file.
+            path: path of the file.
 
         Returns:
             The path written.

@@ -46,7 +46,7 @@ CURVATURE_METRICS = ("resonance", "gn_gap", "stable_rank")
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Checkup(Result):
-    """The vital signs of a model on one batch; made by :func:`checkup`.
+    """The result of a checkup: all vital signs of a model on one batch, with findings.
 
     Returned by :func:`checkup`.
 
@@ -77,7 +77,7 @@ class Checkup(Result):
     plateau: EscapeForecast | None = None
 
     def findings(self) -> Findings:
-        """What the measurements say, in plain words, with advice."""
+        """Return the findings of this checkup: problems that the measurements show, with advice."""
         return self._found
 
     @cached_property
@@ -87,7 +87,7 @@ class Checkup(Result):
         return diagnose(self)
 
     def to_html(self, path: str | os.PathLike[str]) -> os.PathLike[str]:
-        """Write everything as one HTML page that opens offline; returns its path.
+        """Write the whole result as one HTML page that opens offline, and return its path.
 
         Args:
             path: the HTML file; a folder gets ``report.html``.
@@ -132,18 +132,18 @@ def checkup(
     progress: Callable[[int, int], None] | None = None,
     forward: Callable[[nn.Module, Any], Any] | None = None,
 ) -> Checkup:
-    """Measure every vital sign of ``model`` on one batch; the model is left bit for bit as it was.
+    """Measure every vital sign of a model on one batch, without changing the model.
 
     Args:
         model: the model as it stands.
-        loss_fn: a function of (output, target) that gives one number, its name, or None where the model's output holds
+        loss_fn: a function of (output, target) that gives one number, its name, or None if the model's output contains
             its own loss.
-        batch: what a loader yields: ``(x, y)``, several inputs and a target, a dict.
+        batch: one batch as a data loader yields it: ``(x, y)``, several inputs and a target, a dict.
         mode: ``"train"``: BatchNorm uses the statistics of the batch, dropout modules are off; ``"eval"``; ``"as_is"``.
         vitals: vital signs, or their names; all that are on by default if left out, ``"default"`` among names.
         curvature: also the curvature between layers.
-        curvature_seconds: about so long it may take; a large model is measured on fewer examples and with fewer probes
-            then, and ``curvature_note`` says what was left out.
+        curvature_seconds: approximate time limit in seconds; a large model is measured on fewer examples and with fewer
+            probes then, and ``curvature_note`` says what was left out.
         singular: also the dead directions that need no rate: norm kernels, the stream's floor, V–O, redundant units.
         optimizer: what will train the model, or the learning rate of plain gradient descent: with it the end of the
             plateau is forecast that a network of small layers begins with (:func:`netvitals.saddle.plateau`).
@@ -171,18 +171,18 @@ def checkup(
     seen = observe(model, loss_fn, batch, vitals=signs, mode=mode, forward=forward)
     if not any(site.kind == "activation" for site in seen.sites) and not seen.skipped:
         raise ValueError(
-            f"no activation was seen in {type(model).__name__}; a user's own activation counts when it is "
-            f"a module with elementwise = True {hint('nothing-seen')}"
+            f"no activation was found in {type(model).__name__}; an activation module of your own counts if it has "
+            f"the attribute elementwise = True {hint('nothing-seen')}"
         )
     if seen.loss is None:
         raise TypeError(
-            "no loss_fn was given, and the model's output holds no loss: give loss_fn, or a batch with labels that "
-            f"the model takes {hint('no-loss')}"
+            "no loss_fn was given, and the model's output contains no loss. Give loss_fn, or a batch with labels "
+            f"from which the model computes its loss {hint('no-loss')}"
         )
     if not torch.isfinite(torch.tensor(seen.loss)):
         raise ValueError(
-            f"the loss on this batch is {seen.loss}; a checkup needs a finite one. "
-            f"Check the parameters for NaN or infinity {hint('not-finite')}"
+            f"the loss on this batch is {seen.loss}, but a checkup needs a finite loss. Check the parameters for NaN "
+            f"or infinity {hint('not-finite')}"
         )
     loss = Measurement(0, "loss", "model", "loss", seen.loss)
     bare = uncompiled(model)
@@ -196,7 +196,10 @@ def checkup(
             else Curved(note="not asked for")
         )
     if singular and forward is not None:
-        raise ValueError("dead directions need a batch that the model takes itself; leave singular or forward out")
+        raise ValueError(
+            "singular=True runs the model on the batch directly, which does not work with forward=: leave out "
+            "singular or forward"
+        )
     dead = _dead_directions(bare, loss_fn, batch) if singular else None
     ahead = _plateau(bare, loss_fn, batch, mode, optimizer, forward)
     meta = {
@@ -340,11 +343,11 @@ def _check_batch_size(model: nn.Module, task: Task, mode: Mode) -> None:
     if first is None or first.ndim == 0:
         return
     if first.shape[0] == 0:
-        raise ValueError(f"the batch is empty {hint('batch-empty')}")
+        raise ValueError(f"the batch is empty: give at least two examples {hint('batch-empty')}")
     counts = lambda m: isinstance(m, nn.BatchNorm1d) and (m.training if mode == "as_is" else mode == "train")
     flat = [n for n, m in model.named_modules() if counts(m)]
     if first.shape[0] == 1 and flat:
         raise ValueError(
-            f"a batch of one example has no batch statistics for {flat[0]!r} (BatchNorm1d); give two or more "
+            f"BatchNorm1d {flat[0]!r} cannot compute statistics of a batch of one example; give at least two "
             f"{hint('batch-empty')}"
         )

@@ -132,14 +132,14 @@ def test_an_unknown_name_lists_the_nearest():
 @pytest.mark.parametrize(
     ("spec", "sentence"),
     [
-        ("relu:3", r"too many parameters; it is written relu$"),
-        ("softplus:x", "'x' in activation 'softplus:x' is not a"),
-        ("topk:0.5", "is written topk:SPEC:SPARSITY"),
-        ("topk:gelu:1.5", "share between 0 and 1"),
-        ("centered", "needs an"),
-        ("relu2:-1", "clip of a squared activation must be positive"),
-        ("quantile_relu:2", "share between 0 and 1"),
-        ("sigmoid:0", "stiffness of a sigmoid must be positive"),
+        ("relu:3", r"too many parameters; expected relu$"),
+        ("softplus:x", "'x' in the activation 'softplus:x' is not a"),
+        ("topk:0.5", "must be written as topk:SPEC:SPARSITY"),
+        ("topk:gelu:1.5", "fraction between 0 and 1"),
+        ("centered", "needs its name"),
+        ("relu2:-1", "clip must be positive"),
+        ("quantile_relu:2", "fraction between 0 and 1"),
+        ("sigmoid:0", "stiffness k of"),
     ],
 )
 def test_bad_parameters_get_a_sentence(spec, sentence):
@@ -207,9 +207,9 @@ def test_probing_a_stranger_leaves_the_random_state():
 @pytest.mark.parametrize(
     ("spec", "sentence"),
     [
-        ("leaky_relu:nan", "'nan' in activation 'leaky_relu:nan' is not a finite number"),
-        ("softplus:inf", "is not a finite number"),
-        ("topk:gelu:nan", "is not a finite number"),
+        ("leaky_relu:nan", "'nan' in the activation 'leaky_relu:nan' must be a finite number"),
+        ("softplus:inf", "must be a finite number"),
+        ("topk:gelu:nan", "must be a finite number"),
         ("softplus:0", "must be positive, got 0"),
         ("softplus:-1", "must be positive, got -1"),
     ],

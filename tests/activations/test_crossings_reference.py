@@ -157,7 +157,7 @@ def test_what_has_no_gate_function_is_refused_in_a_sentence():
         A.crossings(nn.PReLU(3), 0.1)
     with pytest.raises(ValueError, match="only elementwise functions"):
         A.crossings(lambda z: z.sum(), 0.1)
-    with pytest.raises(TypeError, match="an activation is a name"):
+    with pytest.raises(TypeError, match="expected an activation"):
         A.crossings(3, 0.1)
     with pytest.raises(ValueError, match="must not be negative"):
         A.crossings("gelu", -0.1)

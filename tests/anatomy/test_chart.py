@@ -211,7 +211,7 @@ def test_nothing_is_left_behind():
 def test_wrong_input_gets_a_sentence():
     with pytest.raises(TypeError, match=r"needs a torch\.nn\.Module"):
         chart(torch.relu, torch.ones(2))
-    with pytest.raises(ValueError, match="holds no tensor"):
+    with pytest.raises(ValueError, match="contains no tensor"):
         chart(nn.Linear(2, 2), {"x": None})
 
 

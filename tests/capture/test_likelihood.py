@@ -47,7 +47,7 @@ def test_a_loss_without_such_a_likelihood_gets_a_sentence(loss_fn):
 
 @pytest.mark.parametrize("wrong", [torch.ones(2), (torch.ones(2), torch.ones(2)), {"x": 1}])
 def test_a_batch_in_its_place_gets_the_order(wrong):
-    with pytest.raises(TypeError, match="the order is"):
+    with pytest.raises(TypeError, match="the order of arguments is"):
         likelihood_of(wrong)
 
 

@@ -148,8 +148,8 @@ def test_a_class_of_ones_own_needs_only_a_name_and_a_method():
 @pytest.mark.parametrize(
     ("vitals", "sentence"),
     [
-        ([Fragile], "a vital sign is an instance with a name"),
-        ([object()], "a vital sign is an instance with a name"),
+        ([Fragile], "a vital sign must be an instance with a name"),
+        ([object()], "a vital sign must be an instance with a name"),
         ([type("Blind", (), {"name": "blind"})()], "has none of the methods"),
     ],
 )
@@ -159,7 +159,7 @@ def test_what_is_no_vital_sign_gets_a_sentence(vitals, sentence):
 
 
 def test_two_of_one_name_cannot_be_told_apart():
-    with pytest.raises(ValueError, match="two vital signs are called 'fragile'"):
+    with pytest.raises(ValueError, match="two vital signs have the name 'fragile'"):
         Schedule([Fragile(), Fragile()])
 
 

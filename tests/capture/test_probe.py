@@ -160,7 +160,7 @@ def test_the_model_is_looked_at_as_it_is_unless_asked(echo):
 def test_the_old_order_is_refused_with_a_sentence(echo):
     x = torch.randn(4, 3)
     for batch in (x, (x, x), {"input": x}):
-        with pytest.raises(TypeError, match=r"the order is \(model, loss_fn, batch\)"):
+        with pytest.raises(TypeError, match=r"the order of arguments is \(model, loss_fn, batch\)"):
             observe(nn.Linear(3, 2), batch, F.mse_loss, vitals=[echo])
 
 

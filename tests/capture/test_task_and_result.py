@@ -82,8 +82,8 @@ def test_the_name_cross_entropy_finds_the_dimension_of_the_classes():
     [
         ("mse", X, "pair"),
         ("mse", {"a": X}, "needs a target"),
-        (X, F.mse_loss, "the order is"),
-        (None, (X, Y), "holds no loss"),
+        (X, F.mse_loss, "the order of arguments is"),
+        (None, (X, Y), "contains no loss"),
         (lambda out, y: out, (X, Y), "one number"),
         ("cross", (X, Y), "did you mean cross_entropy"),
         ("unknown", (X, Y), "there are ce, mse"),
@@ -105,7 +105,7 @@ def test_a_loader_is_not_a_batch():
 
 
 def test_not_finite_values_are_refused_wherever_they_hide():
-    with pytest.raises(ValueError, match="the batch holds 1 values of 2"):
+    with pytest.raises(ValueError, match="the batch has 1 of 2 values"):
         check_finite({"a": [X, (torch.tensor([1.0, float("inf")]),)]}, "the batch")
     check_finite((X, torch.ones(2, dtype=torch.long)), "the batch")
 

@@ -35,10 +35,12 @@ def trained(net, loss, data=classes, optimizer=None, steps=60, zero=True, step=T
             if zero:
                 optimizer.zero_grad()
             value = loss(net(x), y)
+            if step == "early":
+                optimizer.step()
             value.backward()
             if zero == "late":
                 optimizer.zero_grad()
-            if step:
+            if step is True:
                 optimizer.step()
             watch.step(value)
             if after is not None:
@@ -562,6 +564,10 @@ CASES = {
         lambda: trained(mlp(), F.cross_entropy, zero="late"),
         lambda: trained(mlp(), F.cross_entropy),
     ),
+    "step before backward": (
+        lambda: trained(nn.Linear(6, 3), F.cross_entropy, step="early"),
+        lambda: trained(mlp(), F.cross_entropy),
+    ),
     "gradients carried over": (
         lambda: trained(mlp(), F.cross_entropy, zero=False),
         lambda: trained(mlp(), F.cross_entropy),
@@ -801,7 +807,7 @@ def test_labels_that_are_handed_in_for_teacher_forcing_are_no_copy():
 def test_a_loss_that_is_not_a_number_is_named_though_its_gradient_is_finite():
     torch.manual_seed(0)
     found = alarms_of(trained(one(), lambda out, y: torch.log(out - 3).mean(), numbers, steps=20))
-    assert "The loss is not finite: log of 0 or less" in found["infinite gradient"].what
+    assert "The loss is not finite because of log of 0 or less" in found["infinite gradient"].what
 
 
 def test_the_logarithm_of_a_normaliser_has_no_sign_of_its_own():

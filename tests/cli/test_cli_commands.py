@@ -112,10 +112,18 @@ def test_demo_names_a_bug_that_the_loss_hides_and_the_fix_repairs_it(call, tmp_p
     assert not list((tmp_path / "d").iterdir()), "a folder that is there is left alone"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", ["1", "2", "3", "4"])
+def test_the_buggy_network_of_the_demo_is_the_worse_one_with_every_seed(call, tmp_path, seed):
+    out = call("demo", "--out", "d", "--seed", seed)[1]
+    (loss, worse, named), (_, better, never) = re.findall(r"(?:reported|fix) +([\d.]+) +(\d+)% +(\S+)", out)
+    assert float(loss) < 0.1 and int(worse) < 60 and int(better) > 95 and int(named) <= 50 and never == "–"
+
+
 def test_report_writes_the_page_and_prints_the_findings(call, run, tmp_path):
     code, out, _ = call("report", str(run))
     assert code == 0
-    assert "note" in out and "Sparsity is past the cliff in fc1.act" in out.replace("\n", " ")
+    assert "note" in out and "Activations are too sparse in fc1.act" in out.replace("\n", " ")
     assert (run / "report.html").is_file()
     code, out, _ = call("report", str(run / "run.sqlite"), "--out", "elsewhere/page.html")
     assert code == 0 and (tmp_path / "elsewhere" / "page.html").is_file()
@@ -159,16 +167,22 @@ def test_checkup_says_what_it_could_not_see(call, factory):
     ("arguments", "sentence"),
     [
         (("report", "nowhere"), r"there is no run at nowhere/run\.sqlite"),
-        (("export", "runs/first", "--to", "xml"), "can be exported to parquet, csv, json, not to 'xml'"),
+        (("export", "runs/first", "--to", "xml"), "can be exported to parquet, csv, json, got 'xml'"),
         (("export", "nowhere.sqlite"), r"there is no run at nowhere\.sqlite"),
         (("checkup", "mine.nets"), "expected PKG.MODULE:FACTORY"),
         (("checkup", "not_there:make"), "there is no module 'not_there'"),
         (("checkup", "mine.nets:absent"), "mine.nets has no function 'absent'; it has make, two, broken"),
         (("checkup", "mine.nets:number"), "has no function 'number'"),
-        (("checkup", "mine.nets:two"), "must return 3 things.* it returned 2 values"),
+        (("checkup", "mine.nets:two"), "must return 3 values.* it returned 2 values"),
         (("checkup", "mine.nets:broken"), "raised RuntimeError: no weights here"),
-        (("checkup", "mine.nets:unfit"), "batch of mine.nets:unfit do not work together: mat1 and mat2 shapes"),
-        (("checkup", "mine.nets:labels"), "batch of mine.nets:labels do not work together: Target 4. is out of bounds"),
+        (
+            ("checkup", "mine.nets:unfit"),
+            "batch that mine.nets:unfit returns do not work together: mat1 and mat2 shapes",
+        ),
+        (
+            ("checkup", "mine.nets:labels"),
+            "batch that mine.nets:labels returns do not work together: Target 4. is out of bounds",
+        ),
         (("checkup", "mine.bad:make"), "importing mine.bad failed: SyntaxError"),
         (("reprot", "x"), "there is no command 'reprot'; did you mean report"),
     ],
@@ -198,6 +212,11 @@ def test_the_command_line_answers_without_loading_what_it_does_not_need():
     script = f"import sys; import netvitals.cli; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_help_gives_no_type_of_a_flag(call):
+    out = call("curvature", "--help")[1]
+    assert "--json" in out and "<int>" in out and "bool" not in out
 
 
 def test_version(call):

@@ -43,7 +43,7 @@ def call(capsys, monkeypatch, tmp_path):
 
 
 def test_it_answers_in_sentences_and_writes_the_page(call, tmp_path):
-    code, out, _ = call("curved_nets:make", "--probes", "6", "--learning-rate", "0.1", "--html", "page.html")
+    code, out, _ = call("curved_nets:make", "--probes", "6", "--lr", "0.1", "--html", "page.html")
     assert code == 0
     for words in ("Layers that share curvature most", "Gauss–Newton misses", "of SGD at learning rate 0.1", "cost:"):
         assert words in out, words

@@ -41,15 +41,15 @@ def run(tmp_path):
 def test_a_rule_is_explained_with_its_null_its_threshold_and_its_source(call):
     code, out, _ = call("explain", "dead units")
     assert code == 0
-    for word in ("in health:", "speaks beyond:", "source:", "refuted by:"):
+    for word in ("healthy:", "reported if:", "source:", "not a problem if:"):
         assert word in out, word
 
 
 def test_a_finding_of_a_run_is_explained_with_its_measurements(call, run):
     code, out, _ = call("explain", "1", str(run))
-    assert code == 0 and "gradients carried over" in out and "found: critical" in out
+    assert code == 0 and "gradients carried over" in out and "finding: critical" in out
     code, out, _ = call("explain", "gradients carried over", str(run))
-    assert code == 0 and "found: critical" in out
+    assert code == 0 and "finding: critical" in out
     code, out, _ = call("explain", "underflow", str(run))
     assert code == 0 and "has no finding of 'underflow'" in out
 
@@ -65,5 +65,5 @@ def test_without_a_name_all_rules_are_listed_and_wrong_names_get_a_sentence(call
     code, out, _ = call("explain")
     assert code == 0 and "learning rate too high" in out and len(out.splitlines()) > 50
     assert call("explain", "learning rate to high")[0] == 2
-    assert "which run has finding 3" in call("explain", "3")[2]
-    assert "there is no number 99" in call("explain", "99", str(run))[2]
+    assert "finding number 3 of which run" in call("explain", "3")[2]
+    assert "there is no finding number 99" in call("explain", "99", str(run))[2]

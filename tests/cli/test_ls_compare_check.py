@@ -1,6 +1,7 @@
 """`ls`, `compare` and `check --against`: on runs that were written by hand."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -37,19 +38,30 @@ def test_runs_are_listed_with_their_verdict(tmp_path):
     rows = {row["run"]: row for row in json.loads(ask("ls", tmp_path, "--json").stdout)}
     told = {name: row["most severe finding"] for name, row in rows.items()}
     assert told["clean"] == "Nothing alarming." and told["sick"] == "CRITICAL Half of the units are dead."
-    assert told["unjudged"] == "not judged yet" and rows["broken"]["status"] == "damaged"
+    assert told["unjudged"] == "findings not computed yet" and rows["broken"]["status"] == "damaged"
     assert rows["clean"]["steps"] == 391 and 0 < rows["clean"]["loss"] < 0.01
     shown = ask("ls", tmp_path).stdout
     assert "391" in shown and "sick" in shown
     assert "no runs below" in ask("ls", (tmp_path / "empty").mkdir() or tmp_path / "empty").stdout
 
 
-def test_a_list_of_runs_loads_no_torch(tmp_path):
+@pytest.mark.parametrize(
+    ("words", "completion", "answer"),
+    [(["ls", "."], "", "one"), (["--help"], "", "Get started"), ([], "netvitals re", "report")],
+)
+def test_lists_help_and_shell_completion_load_no_torch(tmp_path, words, completion, answer):
     written(tmp_path / "one")
     code = "import sys; from netvitals.cli import main; main(sys.argv[1:])\n"
     check = "import sys, atexit; atexit.register(lambda: print('torch' in sys.modules)); "
-    done = subprocess.run([sys.executable, "-c", check + code, "ls", str(tmp_path)], capture_output=True, text=True)
-    assert done.stdout.splitlines()[-1] == "False", done.stderr
+    shell = {"_NETVITALS_COMPLETE": "complete_bash", "COMP_WORDS": completion, "COMP_CWORD": "1"} if completion else {}
+    done = subprocess.run(
+        [sys.executable, "-c", check + code, *words],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, **shell},
+    )
+    assert answer in done.stdout and done.stdout.splitlines()[-1] == "False", done.stderr
 
 
 def test_two_runs_are_compared_by_settings_and_by_what_parted_first(tmp_path):
@@ -59,7 +71,7 @@ def test_two_runs_are_compared_by_settings_and_by_what_parted_first(tmp_path):
     (parted,) = found["metrics"]
     assert (parted["metric"], parted["step"]) == ("density@0.01", 200)
     assert "density@0.01" in ask("compare", one, other).stdout
-    assert "no metric parted" in ask("compare", one, written(tmp_path / "c", seed=2)).stdout
+    assert "no metric differs" in ask("compare", one, written(tmp_path / "c", seed=2)).stdout
     assert isinstance(ask("compare", one, one).exception, ValueError)
 
 

@@ -101,7 +101,7 @@ def test_jacobians_that_are_printed_say_how_they_are_used(task):
 @pytest.mark.parametrize("case", [*MEASURES, *CONTEXTS])
 def test_the_old_order_is_refused_with_a_sentence(case, task):
     model, x, y = task
-    with pytest.raises(TypeError, match=r"the order is \(model, loss_fn, batch\)"):
+    with pytest.raises(TypeError, match=r"the order of arguments is \(model, loss_fn, batch\)"):
         enter(measure(case, model, (x, y), F.cross_entropy))
 
 
@@ -177,5 +177,5 @@ def test_the_bend_of_chosen_layers():
     assert "c (not called" in str(found)
     for only in ("a", ["a"], "[a]", lambda name: name == "a"):
         assert curvature.activation_bend(net, x, only=only).by_layer == {"a": found.by_layer["a"]}
-    with pytest.raises(ValueError, match=r"no activation module found for 'z\*'"):
+    with pytest.raises(ValueError, match=r"no activation module was found for 'z\*'"):
         curvature.activation_bend(net, x, only="z*")

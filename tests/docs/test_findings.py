@@ -11,7 +11,7 @@ import netvitals as nv
 from netvitals.cli import app
 from netvitals.findings import REMEDIES, RULES, anchor, reference
 from netvitals.findings.exact import TEXTS
-from netvitals.findings.markdown import GAP, sentences
+from netvitals.findings.markdown import FILLED, OTHER, sentences
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "findings.md").read_text(encoding="utf-8")
@@ -45,7 +45,7 @@ def test_an_exact_checks_fixed_sentences_are_on_the_page(name):
 
 def fits(sentence, shown):
     """Whether a sentence of a finding is one that the page shows, with words in its gaps."""
-    patterns = [".*".join(map(re.escape, one.split(GAP))) for one in shown.split(" *Or:* ")]
+    patterns = [".*".join(map(re.escape, re.split(f"(?: in )?{FILLED.pattern}", one))) for one in shown.split(OTHER)]
     return any(re.fullmatch(pattern, sentence, re.S) for pattern in patterns)
 
 
@@ -71,5 +71,5 @@ def test_findings_of_a_run_are_what_the_page_shows(tmp_path):
 
 def test_a_sentence_that_no_rule_says_does_not_fit():
     what, _, _ = sentences()["double sigmoid"][0]
-    assert fits(what.replace(GAP, "sigmoid"), what)
+    assert fits(FILLED.sub("sigmoid", what), what)
     assert not fits(what.replace("sigmoid", "softmax"), what)

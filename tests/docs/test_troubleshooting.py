@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from netvitals._help import NOT_SEEN, TROUBLES, hint
+from netvitals._help import CODES, NOT_SEEN, hint
 from netvitals.capture.engine.roles import REASONS
 from netvitals.cli import app
 from netvitals.cli.explain import troubleshooting
@@ -123,13 +123,13 @@ def test_every_slug_has_an_entry_and_every_entry_is_pointed_to():
     for path in PACKAGE.rglob("*.py"):
         if path.name != "_help.py":
             used |= set(slugs(ast.parse(path.read_text(encoding="utf-8"))))
-    assert used - TROUBLES.keys() == set()
-    assert TROUBLES.keys() - used == set()
+    assert used - CODES.keys() == set()
+    assert CODES.keys() - used == set()
 
 
-@pytest.mark.parametrize("slug", TROUBLES)
+@pytest.mark.parametrize("slug", CODES)
 def test_an_entry_says_what_why_and_what_to_do(slug):
-    entry = TROUBLES[slug]
+    entry = CODES[slug]
     assert re.fullmatch(r"[a-z]+(-[a-z]+)*", slug)
     assert entry.title[0].isupper() and not entry.title.endswith(".")
     for sentence in (entry.why, entry.advice):
@@ -140,7 +140,7 @@ def test_an_entry_says_what_why_and_what_to_do(slug):
 def test_the_page_is_written_from_the_entries_with_an_anchor_each():
     text = (HOUSE / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
     assert text == troubleshooting(), "write it with `netvitals explain --codes > docs/troubleshooting.md`"
-    assert re.findall(r'<a id="([\w-]+)">', text) == [*TROUBLES, "not-seen"]
+    assert re.findall(r'<a id="([\w-]+)">', text) == [*CODES, "not-seen"]
 
 
 def test_every_reason_for_not_seeing_a_place_has_its_advice():
@@ -155,7 +155,7 @@ def asked(*arguments):
 def test_the_command_prints_an_entry_lists_all_and_knows_what_was_meant():
     assert "what to do: Close the first watch" in asked("already-watched").output
     listed = asked().output
-    assert all(slug in listed for slug in (*TROUBLES, "not-seen"))
+    assert all(slug in listed for slug in (*CODES, "not-seen"))
     assert "what to do: Watch the model before it is scripted." in asked("not-seen").output
     wrong = asked("no-los")
     assert isinstance(wrong.exception, ValueError) and "did you mean no-loss" in str(wrong.exception)

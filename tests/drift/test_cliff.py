@@ -62,9 +62,9 @@ def test_noisy_straight_lines_have_no_cliff():
     ("x", "y", "options", "sentence"),
     [
         ([0, 0.5, 0.9], [1, 1, 0.5], {}, "at least 5|needs"),
-        ([0, 0.1, 0.2, 0.3, 50], [1] * 5, {}, "a share from 0 to 1"),
+        ([0, 0.1, 0.2, 0.3, 50], [1] * 5, {}, "a fraction from 0 to 1"),
         ([0, 0.1, 0.2, 0.3, math.nan], [1] * 5, {}, "must be finite"),
-        ([0, 0.1], [1] * 5, {}, "one length"),
+        ([0, 0.1], [1] * 5, {}, "the same length"),
         ([0, 0.1, 0.2, 0.3, 0.4], [1] * 5, {"reference": 0.0}, "must be positive"),
     ],
 )

@@ -46,9 +46,9 @@ def test_dial_by_scale_and_at_zero(net, batch):
 
 
 def test_dial_refuses_what_it_cannot_do(net, batch):
-    with pytest.raises(ValueError, match="either"):
+    with pytest.raises(ValueError, match="exactly one of target"):
         set_drift(net, F.cross_entropy, batch, mode="train")
-    with pytest.raises(ValueError, match="not negative"):
+    with pytest.raises(ValueError, match="non-negative"):
         set_drift(net, F.cross_entropy, batch, target=-1.0, mode="train")
     with pytest.raises(ValueError, match="no linear or convolution layer 'tail'"):
         set_drift(net, F.cross_entropy, batch, scale=2.0, readout="tail", mode="train")

@@ -187,15 +187,15 @@ def test_the_model_and_the_random_numbers_are_left_alone():
 
 def test_wrong_input_gets_a_sentence():
     net, x = net_and_data()
-    with pytest.raises(ValueError, match="gave no batches"):
+    with pytest.raises(ValueError, match="yields no batches"):
         measure(net, iter(()))
     with pytest.raises(TypeError, match="must be a torch"):
         measure("net", x)
     bad = x.clone()
     bad[0, 0, 0, 0] = float("nan")
-    with pytest.raises(ValueError, match="batch 1 of the loader holds 1 values of 6400 that are NaN"):
+    with pytest.raises(ValueError, match="batch 1 of the loader has 1 of 6400 values that are NaN"):
         measure(net, iter([x, bad]))
-    with pytest.raises(ValueError, match="no activation site"):
+    with pytest.raises(ValueError, match="no activation that can be measured"):
         measure(nn.Linear(2, 2), [torch.zeros(3, 2)])
     with pytest.raises(ValueError, match=r"in \[0, 1\), got 1.5"):
         measure(net, [x], tau=1.5)

@@ -183,7 +183,7 @@ def test_wrong_input_gets_a_sentence():
         Spikes(k=0)
     with pytest.raises(ValueError, match="with elements"):
         spikes(torch.empty(0, 2))
-    with pytest.raises(ValueError, match="gave no batches"):
+    with pytest.raises(ValueError, match="yields no batches"):
         measure(residual_net(nn.ReLU), [])
     with pytest.raises(ValueError, match="no activation or residual block"):
         measure(nn.Linear(2, 2), [torch.zeros(3, 2)])

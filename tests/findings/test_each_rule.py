@@ -69,7 +69,7 @@ def test_how_grave_dead_units_are(share, severity):
 def test_dying_units_are_told_apart_from_dead_ones():
     shares = np.concatenate([np.full(20, 0.01), np.full(80, 0.5)])
     (found,) = _gates(shares).rules("dead units")
-    assert found.what.startswith("Dying units")
+    assert found.what.startswith("Rarely active units")
     assert found.severity == "note"
 
 
@@ -90,7 +90,7 @@ def test_falling_gate_density(end, severity):
 
 def test_gates_that_were_shut_from_the_start():
     (found,) = Source().series("gates", "density@0.01", value=0.04).rules("gate density falls")
-    assert found.severity == "note" and found.what.startswith("Hardly any gate is open")
+    assert found.severity == "note" and found.what.startswith("Few units are active")
 
 
 def _shrinking(mu: float, sigma: float, *, law_holds: bool = True, op: str = "ReLU") -> Source:
@@ -109,11 +109,11 @@ def test_gate_density_is_forecast_to_fall_below_the_threshold_and_to_rise_above_
     from scipy.stats import norm
 
     (fall,) = _shrinking(-0.1, 0.3).rules("gate forecast")
-    assert "predicted to fall" in fall.what and fall.severity == "note"
+    assert "Fewer units will be active" in fall.what and fall.severity == "note"
     assert fall.evidence[0].before == pytest.approx(norm.cdf(-1 / 3), abs=1e-6)
     assert fall.evidence[0].value == pytest.approx(norm.cdf(-2 / 3), abs=1e-6)
     (rise,) = _shrinking(0.1, 0.3).rules("gate forecast")
-    assert "predicted to rise" in rise.what and rise.severity == "info"
+    assert "More units will be active" in rise.what and rise.severity == "info"
 
 
 def test_no_forecast_where_the_law_does_not_explain_the_present_or_the_activation_is_unknown():
@@ -142,9 +142,9 @@ def test_the_sparsity_cliff(share, severity):
 @pytest.mark.parametrize(
     ("loss", "severity", "words"),
     [
-        (lambda t: 2.0 - 1.5 * t, "info", "it still learns"),  # went on falling beyond 70 %
-        (lambda t: 2.0 - 3.0 * t if t < 0.4 else 0.8 + t - 0.4, "note", "past the cliff"),  # rose from there on
-        (lambda t: 2.0 - 1.5 * min(t, 0.6), "note", "past the cliff"),  # shows nothing: the constant
+        (lambda t: 2.0 - 1.5 * t, "info", "although the loss still falls"),  # went on falling beyond 70 %
+        (lambda t: 2.0 - 3.0 * t if t < 0.4 else 0.8 + t - 0.4, "note", "too sparse"),  # rose from there on
+        (lambda t: 2.0 - 1.5 * min(t, 0.6), "note", "too sparse"),  # shows nothing: the constant
     ],
 )
 def test_the_runs_own_level_replaces_the_constant(loss, severity, words):
@@ -179,7 +179,7 @@ def test_massive_activations_are_a_note():
     assert [f.severity for f in source.rules("spikes")] == ["note"]
 
 
-@pytest.mark.parametrize(("push", "says"), [(0.4, "will persist"), (-0.4, "stop or flip"), (None, "not measured")])
+@pytest.mark.parametrize(("push", "says"), [(0.4, "will persist"), (-0.4, "stop or reverse"), (None, "not measured")])
 def test_negative_drift_and_whether_it_goes_on(push, says):
     source = Source().series("preactivations", "preact_drift", value=lambda t: -0.5 * t)
     if push is not None:
@@ -279,7 +279,7 @@ def test_a_high_plateau_is_a_warning_and_a_low_one_is_not():
 
 def test_leaving_a_saddle_is_told():
     (found,) = _loss(lambda t: 2.3 / (1 + np.exp((t - 0.5) * 30)) + 0.05).rules("plateau")
-    assert found.severity == "info" and "stood still until about step" in found.what
+    assert found.severity == "info" and "was flat until about step" in found.what
 
 
 def test_a_loss_that_rises_again():

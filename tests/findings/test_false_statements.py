@@ -9,7 +9,7 @@ from torch import nn
 
 import netvitals as nv
 from netvitals.capture import ArrayMeasurement, Measurement
-from netvitals.findings import diagnose
+from netvitals.findings import diagnose, explain
 
 
 class Source:
@@ -80,7 +80,7 @@ def test_a_spike_of_sixteen_is_none_and_the_text_names_the_threshold_it_is_beyon
     quiet = Source({"sites": [site("a")]}).series("spikes", "max_over_mean", ("a",), 16.0)
     assert "spikes" not in rules(quiet)
     (found,) = [rules(Source({"sites": [site("a")]}).series("spikes", "max_over_mean", ("a",), 130.0))["spikes"]]
-    assert "above 100" in found.why
+    assert "130 times the mean (healthy: below 35)" in found.what and "above 100" in explain("spikes", found)
 
 
 def test_adamw_is_not_advised_to_who_has_it():
@@ -89,20 +89,14 @@ def test_adamw_is_not_advised_to_who_has_it():
         source.series("gradients", "grad_norm", (name,), size).series("gradients", "grad_rms", (name,), size)
     found = rules(source)["vanishing gradients"]
     assert "AdamW" not in found.advice and "AdamW" in found.why
-    assert (
-        "AdamW"
-        in rules(
-            Source({"optimizer": [{"name": "SGD", "lr": 0.1}]})
-            .series("gradients", "grad_norm", ("a.weight",), 1e-9)
-            .series("gradients", "grad_norm", ("b.weight",), 1.0)
-        )["vanishing gradients"].advice
-    )
+    source.meta["optimizer"] = [{"name": "SGD", "lr": 0.1}]
+    assert "hardly change" in rules(source)["vanishing gradients"].why
 
 
 def test_a_network_of_gelus_is_not_told_of_relus():
     source = Source({"sites": [site("a")]}).series("gates", "density@0.01", ("a",), lambda t: 0.9 - 0.5 * t)
     found = rules(source)["gate density falls"]
-    assert "ReLU" not in found.why + found.what and "GELU" in found.why
+    assert "ReLU" not in found.why + found.what + found.advice
 
 
 def test_a_law_of_chains_is_not_told_of_a_network_with_norms():
@@ -114,7 +108,7 @@ def test_a_law_of_chains_is_not_told_of_a_network_with_norms():
     chain = rules(sunk({"sites": [site("a", "relu")]}))["negative drift"]
     assert "will persist" in chain.why
     gpt = rules(sunk({"sites": [site("a", "relu"), site("n", "LayerNorm", "norm", "")]}))["negative drift"]
-    assert ("will persist" not in gpt.why and "is not used here" in gpt.why) or "does not hold here" in gpt.why
+    assert "will persist" not in gpt.why and "not known" in gpt.why
 
 
 # ------------------------------------------------------------------ green means checked

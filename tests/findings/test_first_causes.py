@@ -251,7 +251,7 @@ def test_what_the_first_layer_is_given_is_judged_by_its_scale_its_offset_and_its
 
 def test_single_batches_that_are_far_larger_than_the_others_are_dated():
     odd = fed(std=lambda t: 5.1 if t in (40, 80, 120) else 1.0)["odd batches"]
-    assert (odd.since, odd.until) == (40, 120) and odd.what.startswith("3 batches are 5 times as large")
+    assert (odd.since, odd.until) == (40, 120) and "3 batches" in odd.what and "5 times the median" in odd.what
     assert "odd batches" not in fed(std=lambda t: 4.9 if t in (40, 80) else 1.0)
     assert "odd batches" not in fed(std=lambda t: 6.0 if t > 100 else 1.0)  # a change that stays
 
@@ -269,4 +269,10 @@ def test_no_finding_says_infinity_or_a_negative_multiple():
         *(Measurement(i * 5, "loss", "model", "loss", v) for i, v in enumerate(losses)),
     ]
     words = " ".join(f.what for f in diagnose(said).all)
-    assert "grew from 0.0015 to" in words and "inf" not in words and "−" not in words and "-0" not in words
+    assert (
+        "grew from" in words
+        and "from 0 " not in words
+        and "inf" not in words
+        and "−" not in words
+        and "-0" not in words
+    )

@@ -66,7 +66,7 @@ def test_a_spike_is_found_with_its_layer_and_channel():
         model.fc2.weight[17] *= 3000
         model.fc2.bias[17] += 500
     (found,) = [f for f in examined(model).all if f.rule == "spikes"]
-    assert "act2 (channel 17" in found.what
+    assert "largest activation of act2" in found.what and "channel 17" in found.what
 
 
 def test_one_look_does_not_claim_to_have_seen_a_course():

@@ -98,13 +98,13 @@ def test_a_copy_that_is_lost_is_a_call_with_its_date_and_a_later_one_takes_it_ba
     said = lookahead.take(200, "the loss climbs", lookahead_run(201, lost=260))
     assert said.value == 260 and said.made_at == 200 and said.method == "look-ahead" and said.quantity == "loss/lost"
     assert math.log((said.interval80[1] - 200) / 60) == pytest.approx(1.282 * LOOKAHEAD_SPREAD)
-    assert said.conditions["looked ahead"] == "lost at step 260" and said.conditions["because"] == "the loss climbs"
+    assert said.conditions["looked ahead"] == "diverged at step 260" and said.conditions["because"] == "the loss climbs"
     assert lookahead.spent == 2 * 59 and lookahead.lookaheads == [(200, True)]
     assert lookahead.take(240, "", lookahead_run(241, lost=262)) is None  # it stands
     again = lookahead.take(250, "", lookahead_run(251, lost=340))
     assert again.value == 340 and lookahead.called == 200  # at another date
     back = lookahead.take(280, "", lookahead_run(281, steps=90))
-    assert not back.known and "looked ahead at step 280 and not lost within 90 steps" in back.refused
+    assert not back.known and "look-ahead at step 280 did not diverge within 90 steps" in back.refused
     assert lookahead.withdrawn == [280] and lookahead.called is None
 
 
@@ -155,7 +155,9 @@ def test_a_run_that_will_be_lost_is_called_and_training_is_the_same(tmp_path, ev
     seen, losses, net = trained("batches", ramp=1.05, run=tmp_path / "run")
     lost, made = seen._forecasts.forecaster.danger.lost, calls(seen)
     assert lost is not None and made and lost - made[0].made_at >= 20, (lost, made)
-    assert made[0].method == "look-ahead" and made[0].conditions["looked ahead"] == f"lost at step {made[0].value:.0f}"
+    assert (
+        made[0].method == "look-ahead" and made[0].conditions["looked ahead"] == f"diverged at step {made[0].value:.0f}"
+    )
     seen.close()
     assert nv.open_run(tmp_path / "run").forecasts()[0]["method"] == "look-ahead"
     _, plain, bare = trained(False, ramp=1.05, watched=False)
@@ -167,9 +169,9 @@ def test_the_finding_says_that_a_copy_diverged(tmp_path, every_kind):
     seen, *_ = trained("batches", ramp=1.05, steps=50, total_steps=140, run=tmp_path / "run")
     made = calls(seen)
     seen.close()
-    found = [f for f in seen.findings() if "will diverge" in f.what]
-    assert made and found and found[0].what.startswith("A copy diverged: the run will diverge near step")
-    assert f"looked ahead: lost at step {made[0].value:.0f}" in found[0].why
+    found = [f for f in seen.findings() if "forecast to diverge" in f.what]
+    assert made and found and found[0].what.startswith("The run is forecast to diverge near step")
+    assert f"looked ahead: diverged at step {made[0].value:.0f}" in found[0].why
 
 
 def test_a_run_at_a_steady_rate_is_not_called_and_hardly_lookahead():
@@ -179,7 +181,7 @@ def test_a_run_at_a_steady_rate_is_not_called_and_hardly_lookahead():
 
 
 def test_what_is_missing_is_said_at_once_or_noted():
-    with pytest.raises(ValueError, match=r"and none was given: pass probe=\(x, y, loss_fn\)"):
+    with pytest.raises(ValueError, match=r"but none was given: pass probe=\(x, y, loss_fn\)"):
         trained(True)
     with pytest.raises(ValueError, match="leave out one of the two"):
         trained(True, probe=True, forecasts=False)

@@ -128,7 +128,9 @@ def test_it_is_lost_where_the_run_would_be():
     for t, loss in enumerate([*past, *(1.21**k for k in range(100))]):
         judge.add(t, loss)
     assert found.lost_at == (judge.lost,) and found.lost == judge.lost and judge.lost is not None
-    assert found.cost == judge.lost - 59 < 100 and str(found) == f"looked ahead from step 60: lost at step {judge.lost}"
+    assert (
+        found.cost == judge.lost - 59 < 100 and str(found) == f"look-ahead from step 60: diverged at step {judge.lost}"
+    )
     np.testing.assert_allclose(found.losses[0], 1.21 ** np.arange(found.cost), rtol=1e-12)
     follower = Danger()
     for t, loss in enumerate(past):
@@ -141,7 +143,7 @@ def test_every_order_must_be_lost_and_the_first_that_is_not_is_the_last():
     net, batches = network()
     opt = torch.optim.SGD(net.parameters(), lr=0.05)
     calm = look_ahead(net, "mse", batches, optimizer=opt, steps=12, orders=3)
-    assert calm.lost_at == (None,) and len(calm.losses) == 1 and "not lost within 12 steps" in str(calm)
+    assert calm.lost_at == (None,) and len(calm.losses) == 1 and "no divergence within 12 steps" in str(calm)
     wild = look_ahead(net, "mse", batches, optimizer=opt, rates=[50.0], steps=60, orders=3, step=7)
     assert len(wild.losses) == 3 and wild.losses[0] != wild.losses[1]
     assert wild.lost == round(sum(wild.lost_at) / 3) and "in each of 3 orders" in str(wild)
@@ -171,11 +173,11 @@ def test_what_cannot_be_copied_is_refused_in_a_sentence():
     net = nn.Linear(5, 2)
     needs_closure = look_ahead(net, "mse", batches, optimizer=torch.optim.LBFGS(net.parameters()))
     assert "LBFGS could not be copied and trained on" in needs_closure.refused and needs_closure.lost is None
-    assert str(needs_closure).startswith("not looked ahead at step 0: ")
+    assert str(needs_closure).startswith("no look-ahead at step 0: ")
     bound = Bound()
     weight = bound.layer.weight.clone()
     found = look_ahead(bound, "mse", batches, optimizer=torch.optim.SGD(bound.parameters(), lr=0.1))
-    assert "does not use the parameters of the copy" in found.refused
+    assert "does not use the parameters of its copy" in found.refused
     assert torch.equal(bound.layer.weight, weight) and bound.layer.weight.grad is None
     held = nn.Linear(5, 2)
     held.kept = held.weight * 2  # no leaf of the graph
@@ -185,9 +187,9 @@ def test_what_cannot_be_copied_is_refused_in_a_sentence():
 def test_wrong_arguments_get_a_sentence():
     net, batches = network()
     opt = torch.optim.SGD(net.parameters(), lr=0.1)
-    with pytest.raises(ValueError, match="needs a batch, a step and an order"):
+    with pytest.raises(ValueError, match="needs at least one batch, one step and one order"):
         look_ahead(net, "mse", [], optimizer=opt)
-    with pytest.raises(ValueError, match="a row of 1 a step"):
+    with pytest.raises(ValueError, match="a row of 1 numbers for each step"):
         look_ahead(net, "mse", batches, optimizer=opt, rates=[[0.1, 0.2]])
     with pytest.raises(TypeError, match=r"must be a torch\.optim\.Optimizer"):
         look_ahead(net, "mse", batches, optimizer=0.1)

@@ -97,7 +97,7 @@ def test_a_plateau_is_forecast_stored_scored_and_told(tmp_path, stored, every_ki
     trained(tmp_path / "cut", steps=300, stop=int(0.7 * truth))
     cut = nv.open_run(tmp_path / "cut")
     told = [f for f in cut.findings() if f.rule == "plateau forecast"]
-    assert told and "have fallen by half near step" in told[0].what and "odds of four to one" in told[0].what
+    assert told and "have fallen by half near step" in told[0].what and "80 % interval" in told[0].what
     band = forecast_panel(table(cut))["ahead"]
     assert band["text"] == "fallen by half" and band["from"] < band["at"] < band["to"]
 
@@ -248,7 +248,7 @@ def test_a_failing_forecaster_is_said_once_and_training_goes_on(monkeypatch, rec
 
     monkeypatch.setattr(Forecaster, "observe", broken)
     seen = trained(probe=False, steps=30)
-    said = [str(w.message) for w in recwarn if "forecasting failed" in str(w.message)]
+    said = [str(w.message) for w in recwarn if "making forecasts failed" in str(w.message)]
     assert len(said) == 1 and "planted" in said[0] and len(seen.measurements) > 30
 
 
@@ -271,4 +271,4 @@ def test_where_warnings_are_errors_a_plateau_that_never_ends_does_not_switch_for
             optimizer.step()
             schedule.step()
             watching.step(loss)
-    assert "forecasting failed" not in caplog.text
+    assert "making forecasts failed" not in caplog.text

@@ -61,7 +61,7 @@ def test_over_a_run_density_goes_with_the_normalised_margin(tmp_path):
     assert story.moments >= 3 and story.sites["2"].mu.shape == (32,)
     assert story.positive() > 0.9 > 0.1 > story.positive("raw")
     assert "correlation" in story.plot().x_label and "goes with the normalised margin" in str(story)
-    with pytest.raises(ValueError, match=r"holds no density@0\.3"):
+    with pytest.raises(ValueError, match=r"has no density@0\.3"):
         gates.channels(nv.open_run(tmp_path / "run"), 0.3)
     with pytest.raises(TypeError, match="got a Sequential"):
         gates.channels(net)

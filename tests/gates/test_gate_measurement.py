@@ -150,7 +150,7 @@ def test_sites_after_an_addition_are_told_apart():
     assert report.density(0.01, follows="post_add") > report.density(0.01, follows="bn_direct")
     table = str(report)
     assert "post_add, by element" in table and "all, by channel" in table and "1.outer" in table
-    with pytest.raises(ValueError, match="no site follows 'nothing'"):
+    with pytest.raises(ValueError, match="no site that follows 'nothing'"):
         report.density(0.01, follows="nothing")
 
 
@@ -204,14 +204,14 @@ def test_what_mixes_elements_is_skipped_with_the_reason(batch):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"batch": torch.full((4, 20), float("nan"))}, "80 values of 80 that are NaN or infinite"),
-        ({"batch": torch.randn(1, 20)}, r"BatchNorm \(1\) has no statistics of a batch of 1"),
+        ({"batch": torch.full((4, 20), float("nan"))}, "80 of 80 values that are NaN or infinite"),
+        ({"batch": torch.randn(1, 20)}, r"BatchNorm \(1\) cannot compute statistics of a batch of 1"),
         ({"batch": torch.empty(0, 20)}, "no tensor with elements"),
         ({"backend": "guess"}, "backend must be 'local_vjp' or 'ratio', got 'guess'"),
         ({"mode": "batch"}, "mode must be 'train', 'eval' or 'as_is'"),
         ({"backend": "ratio"}, "give loss_fn"),
-        ({"thetas": ()}, "one or more thresholds"),
-        ({"thetas": (-1,)}, "not negative"),
+        ({"thetas": ()}, "one or more non-negative thresholds"),
+        ({"thetas": (-1,)}, "non-negative"),
         ({"model": nn.Sequential(nn.Linear(20, 2))}, "no activation whose gates could be measured"),
         ({"model": nn.Sequential(nn.Linear(20, 2), nn.Softmax(-1))}, "depends on other places"),
     ],

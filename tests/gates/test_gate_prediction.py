@@ -105,7 +105,7 @@ def test_wrong_input_gets_a_sentence():
         predict(0.0, 1.0, "relu", -0.1)
     with pytest.raises(ValueError, match="population"):
         margins(0.0, 1.0, "relu")["best"]
-    with pytest.raises(ValueError, match=r"one entry per channel each, got shapes \(3,\) and \(4,\)"):
+    with pytest.raises(ValueError, match=r"each have one entry per channel, got shapes \(3,\) and \(4,\)"):
         predict(torch.zeros(3), torch.ones(4), "relu")
 
 

@@ -90,7 +90,7 @@ def test_a_meter_takes_one_batch_a_dict_or_a_loader(name):
 @pytest.mark.parametrize("batch", [(X, Y), {"x": X, "labels": Y}, X], ids=["pair", "dict", "tensor"])
 def test_the_old_order_is_refused_with_a_sentence(name, batch):
     f, options = ENTRIES[name]
-    with pytest.raises(TypeError, match=r"the order is \(model, loss_fn, batch\)"):
+    with pytest.raises(TypeError, match=r"the order of arguments is \(model, loss_fn, batch\)"):
         f(Net(), batch, F.cross_entropy, **options)
 
 

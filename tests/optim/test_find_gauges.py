@@ -164,7 +164,7 @@ def test_frozen_tied_and_computed_weights_are_left_with_a_reason():
     [
         (nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 1)), None, "single output"),
         (nn.LSTM(6, 4), torch.randn(2, 3, 6), "returns a tuple"),
-        (nn.Sequential(nn.Linear(6, 3)), torch.full((2, 6), float("nan")), "not finite"),
+        (nn.Sequential(nn.Linear(6, 3)), torch.full((2, 6), float("nan")), "NaN or infinity"),
         (nn.ReLU(), None, "no parameters"),
     ],
 )

@@ -197,7 +197,7 @@ def test_split_leaves_embeddings_readout_and_vectors_to_adamw():
     ("build", "words"),
     [
         (lambda: Muon([nn.Parameter(torch.zeros(3))]), "AdamW"),
-        (lambda: Muon([nn.Parameter(torch.zeros(4, 4))], parts=3), "equal parts"),
+        (lambda: Muon([nn.Parameter(torch.zeros(4, 4))], parts=3), "multiple of parts"),
         (lambda: Muon([nn.Parameter(torch.zeros(4, 4))], scale="big"), "aspect"),
         (lambda: Muon([nn.Parameter(torch.zeros(4, 4))], momentum=1.0), "momentum"),
     ],

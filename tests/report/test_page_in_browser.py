@@ -225,7 +225,7 @@ def test_a_run_turns_sick_while_the_page_is_open(tab, tmp_path, served):
         page.goto(served("/compare?run=sick&run=healthy#vital=gates&metric=density@0.1"))
         page.wait_for_selector("#difference .cells canvas")
         said = page.inner_text(".hero .words")
-        assert "first part at step 30" in said and names[33] in said, said
+        assert "first differ at step 30" in said and names[33] in said, said
         assert problems == []
     finally:
         writer.close()

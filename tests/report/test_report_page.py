@@ -141,7 +141,7 @@ def test_metadata_and_skipped_places_are_told(run, page):
 def test_a_calm_run_says_so_and_lists_what_was_checked():
     measurements = [Measurement(i, "sparsity", "a", "hard", 0.4) for i in range(30)]
     text = report.render(measurements)
-    assert "Is activation sparsity below the level at which runs lose?" in text
+    assert "Is activation sparsity below the level that costs accuracy?" in text
     assert re.search(r"No problem found, but only \d of \d+ checks could run", text), (
         "silence for want of measurements is not health"
     )
@@ -153,7 +153,7 @@ def test_a_checkup_is_a_page_too(tmp_path):
     batch = torch.randn(32, 4), torch.randint(2, (32,))
     path = nv.checkup(model, nn.functional.cross_entropy, batch, curvature=False).to_html(tmp_path / "checkup.html")
     text = Path(path).read_text(encoding="utf-8")
-    assert "Checkup of Sequential" in text and "One checkpoint was examined" in text
+    assert "Checkup of Sequential" in text and "One checkpoint was measured" in text
     assert {m["metric"] for m in metrics_of(text)} >= {"density@0.01", "hard", "grad_norm"}
 
 

@@ -55,8 +55,8 @@ def test_one_hostile_run_does_not_keep_the_others_from_the_list(tmp_path):
     rows = {r["name"]: r for r in one.get("/api/runs").json()["runs"]}
     assert set(rows) == {"bomb", "good", "pipe", "side"}
     assert "damage" not in rows["good"] and rows["good"]["last"] == 2
-    assert "is not one that netvitals writes" in rows["bomb"]["damage"]
-    assert "no regular file" in rows["side"]["damage"]
+    assert "which netvitals does not write" in rows["bomb"]["damage"]
+    assert "not a regular file" in rows["side"]["damage"]
     for name in ("bomb", "pipe", "side"):
         answer = one.get("/api/head", params={"run": name})
         assert answer.status_code == 422 and "cannot be shown" in answer.json()["error"]
@@ -98,8 +98,8 @@ def test_a_run_below_fifteen_hundred_folders_is_listed_and_shown(tmp_path):
         rows = {r["name"]: r for r in one.get("/api/runs").json()["runs"]}
         assert set(rows) == set(found) and rows["near"]["last"] == 2
         answer = one.get("/api/head", params={"run": "d/" * 1500 + "r"})
-        assert answer.status_code == 422 and "bytes, which SQLite cannot open; move the run" in answer.json()["error"]
-        assert "which SQLite cannot open" in rows["d/" * 1500 + "r"]["damage"]
+        assert answer.status_code == 422 and "too long for SQLite: move the run" in answer.json()["error"]
+        assert "which is too long for SQLite" in rows["d/" * 1500 + "r"]["damage"]
     finally:  # shutil.rmtree is recursive
         os.chdir(deep)
         depth = 0
@@ -174,11 +174,11 @@ def test_a_name_with_any_ascii_character_is_listed_and_shown(tmp_path, code):
         ("/api/site?run=a", "site="),
         ("/api/compare", "run="),
         ("/api/difference", "vital="),
-        ("/api/difference?vital=loss&metric=loss", "between two runs"),
-        ("/api/difference?run=a&vital=loss&metric=loss", "between two runs"),
-        ("/api/difference?run=a&run=a&run=a&vital=loss&metric=loss", "between two runs"),
+        ("/api/difference?vital=loss&metric=loss", "exactly two runs"),
+        ("/api/difference?run=a&vital=loss&metric=loss", "exactly two runs"),
+        ("/api/difference?run=a&run=a&run=a&vital=loss&metric=loss", "exactly two runs"),
         ("/api/difference?run=a&run=a", "vital="),
-        ("/api/metric?run=a&vital=loss&metric=loss&start=x&stop=2", "start and stop are steps"),
+        ("/api/metric?run=a&vital=loss&metric=loss&start=x&stop=2", "start and stop must be step numbers"),
     ],
 )
 def test_a_request_without_what_it_needs_is_told_what(tmp_path, place, needs):
@@ -229,7 +229,7 @@ def test_a_run_that_is_removed_while_it_is_shown_is_gone_in_words(tmp_path):
     assert one.get("/api/head?run=a").status_code == 200
     shutil.rmtree(tmp_path / "a")
     answer = one.get("/api/head?run=a")
-    assert answer.status_code == 404 and answer.json()["error"] == "There is no run a here."
+    assert answer.status_code == 404 and answer.json()["error"] == "There is no run named a in this folder."
     assert run.numbers.status == "finished"  # what was read stays
 
 

@@ -176,7 +176,7 @@ def test_a_damaged_run_is_not_continued(whole, tmp_path):
     with sqlite3.connect(tmp_path / "r" / "run.sqlite") as connection:
         connection.execute("UPDATE batch SET segment = 4 WHERE id = 2")
     connection.close()
-    with pytest.raises(RunDamaged, match="batch 2 of the measurements is not what was written"):
+    with pytest.raises(RunDamaged, match="batch 2 of the measurements does not match its checksum"):
         RunWriter(tmp_path / "r", existing="resume")
 
 
@@ -343,7 +343,7 @@ def test_a_run_of_the_layout_without_checksums_is_still_read_and_exported(tmp_pa
     assert run.status == "finished" and run.meta["model"] == "MLP" and run.steps == [0, 1]
     assert str(run.frame()["value"].to_list()) == "[0.5, nan]" and run.arrays()[0].value.tolist() == [2.0]
     assert run.summary.last_step == 1 and export(run, "csv").exists()
-    with pytest.raises(ValueError, match="can be read, but not continued"):
+    with pytest.raises(ValueError, match="can be read but not continued"):
         RunWriter(file, existing="resume")
     with sqlite3.connect(file) as connection:
         connection.execute("DELETE FROM reading")

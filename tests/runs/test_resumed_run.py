@@ -70,14 +70,14 @@ def test_resuming_where_nothing_is_begins_a_run_but_a_step_needs_one(tmp_path):
     with nv.watch(model(), run=tmp_path / "r", resume=True, vitals=["gates"]) as vitals:
         run_steps(vitals, 2)
     assert nv.open_run(tmp_path / "r").steps == [0, 1]
-    with pytest.raises(FileNotFoundError, match=r"there is no run at .* to go on with at step 7"):
+    with pytest.raises(FileNotFoundError, match=r"there is no run at .* that could continue at step 7"):
         nv.watch(model(), run=tmp_path / "none", resume=7, vitals=["gates"])
 
 
 def test_another_model_is_refused_and_the_run_left_as_it_was(tmp_path):
     nv.watch(model(), run=tmp_path / "r", vitals=["gates"]).close()
     before = nv.open_run(tmp_path / "r").meta
-    with pytest.raises(ValueError, match="resume it with the model it was begun with"):
+    with pytest.raises(ValueError, match="resume it with the same model"):
         nv.watch(nn.Sequential(nn.Linear(4, 9)), run=tmp_path / "r", vitals=["gates"], resume=True)
     assert nv.open_run(tmp_path / "r").meta == before
 

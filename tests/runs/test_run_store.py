@@ -137,12 +137,12 @@ def test_overwrite_replaces_a_run_and_nothing_else(tmp_path):
 def test_an_existing_run_is_never_overwritten_unasked(tmp_path):
     RunWriter(tmp_path / "r").close()
     before = (tmp_path / "r" / "run.sqlite").read_bytes()
-    with pytest.warns(UserWarning, match=r"already holds a run; this one is written to .*r-2"):
+    with pytest.warns(UserWarning, match=r"already contains a run; this one is written to .*r-2"):
         second = RunWriter(tmp_path / "r")
     second.close()
     assert second.path == tmp_path / "r-2" / "run.sqlite"
     assert (tmp_path / "r" / "run.sqlite").read_bytes() == before
-    with pytest.raises(FileExistsError, match="already holds a run"):
+    with pytest.raises(FileExistsError, match="already contains a run"):
         RunWriter(tmp_path / "r", existing="refuse")
     RunWriter(tmp_path / "x.sqlite").close()
     with pytest.warns(UserWarning, match=r"x-2\.sqlite"):
@@ -152,7 +152,7 @@ def test_an_existing_run_is_never_overwritten_unasked(tmp_path):
 def test_a_file_in_the_way_of_a_run_gets_a_sentence(tmp_path):
     (tmp_path / "notes").write_text("mine")
     for path in (tmp_path / "notes", tmp_path / "notes" / "below"):
-        with pytest.raises(FileExistsError, match="a run is a folder"):
+        with pytest.raises(FileExistsError, match="a run needs a folder"):
             RunWriter(path)
     assert (tmp_path / "notes").read_text() == "mine"
 
@@ -207,7 +207,7 @@ def test_what_is_not_a_run_gets_a_sentence(tmp_path):
 def test_a_file_of_another_layout_is_refused_with_advice(run):
     with sqlite3.connect(run.path) as connection:
         connection.execute("PRAGMA user_version=99")
-    with pytest.raises(ValueError, match="has layout 99 and this netvitals reads layout 2; upgrade"):
+    with pytest.raises(ValueError, match="has file format 99, but this version of netvitals reads format 2; upgrade"):
         open_run(run.path)
 
 
@@ -305,5 +305,5 @@ def test_an_export_holds_every_number(run, tmp_path, to):
 
 
 def test_an_unknown_export_format_is_refused(run):
-    with pytest.raises(ValueError, match="parquet, csv, json, not to 'xml'"):
+    with pytest.raises(ValueError, match="parquet, csv, json, got 'xml'"):
         export(run, "xml")

@@ -69,11 +69,11 @@ def test_fit_with_seeds_missing_runs_and_logarithms():
     assert "without escape" in str(fit)
     log = saddle.fit_exponent(eps, 7 * np.log(1 / eps) + 1, r=2)
     assert log.log_rate == pytest.approx(7) and "logarithmic" in log.verdict
-    with pytest.raises(ValueError, match="three eps"):
+    with pytest.raises(ValueError, match="three or more values of eps"):
         saddle.fit_exponent([0.1, 0.2], [1.0, 2.0])
     with pytest.raises(ValueError, match="one row per eps"):
         saddle.fit_exponent([0.1, 0.2, 0.3], [1.0, 2.0])
-    with pytest.raises(ValueError, match="give r"):
+    with pytest.raises(ValueError, match="give the number of small layers r"):
         saddle.fit_exponent(eps, times).agrees()
 
 

@@ -62,7 +62,7 @@ def test_blow_up_time_of_unequal_gains_is_the_integral():
 
 def test_two_small_layers_have_no_power_law():
     stack = saddle.he_stack(3, 4, 2, small=2, eps=0.1, seeds=[0])
-    with pytest.raises(ValueError, match="three small layers or more, got 2"):
+    with pytest.raises(ValueError, match="at least 3 small layers, got 2"):
         linear_escape(stack, torch.tensor([1.0, 0.0]), 2)
 
 

@@ -219,3 +219,25 @@ def test_every_layer_has_a_law_or_a_reason():
 
     found = saddle.conserved(TwoUses().double(), "mse", (torch.randn(9, 4).double(), torch.randn(9, 2).double()))
     assert "sees b as well" in found.skipped["a"] and "Δ moves" in found.skipped["the model out − value"]
+
+
+def test_conserved_and_imbalance_name_each_other_where_one_has_the_answer():
+    torch.manual_seed(0)
+    bent, batch = nn.Sequential(nn.Linear(3, 5), nn.GELU(), nn.Linear(5, 2)), (torch.randn(6, 3), torch.randn(6, 2))
+    moving = saddle.conserved(bent, "mse", batch).skipped["0 → 2"]
+    assert "saddle.imbalance has what moves it" in moving
+    assert saddle.imbalance(bent, "mse", batch).defect["0 → 2"] < 1e-5
+
+    class SwiGLU(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.gate, self.up, self.down = nn.Linear(3, 4), nn.Linear(3, 4), nn.Linear(4, 2)
+
+        def forward(self, x):
+            return self.down(torch.nn.functional.silu(self.gate(x)) * self.up(x))
+
+    net = SwiGLU().double()
+    double = tuple(t.double() for t in batch)
+    with pytest.raises(ValueError, match=r"saddle\.conserved checks the laws .*out − value"):
+        saddle.imbalance(net, "mse", double)
+    assert any(law.kind == "gated" for law in saddle.conserved(net, "mse", double).laws)

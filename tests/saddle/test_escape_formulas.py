@@ -187,16 +187,16 @@ def test_hardtanh_is_refused():
 
 
 def test_no_positive_drive_is_refused():
-    with pytest.raises(ValueError, match="no positive drive"):
+    with pytest.raises(ValueError, match="no positive escape rate"):
         saddle.drive(lambda u: u - 0.5 * u**3, 4, 8)  # class B3 with h = 1 − 3a < 0
-    with pytest.raises(ValueError, match="no positive drive"):
+    with pytest.raises(ValueError, match="no positive escape rate"):
         saddle.drive("tanh", 4, 8, beta=-1.0)
 
 
 def test_bad_methods_and_scales():
     with pytest.raises(ValueError, match="choose one of"):
         saddle.escape_time([0.1] * 3, "tanh", 8, method="exact")
-    with pytest.raises(ValueError, match="balanced scales"):
+    with pytest.raises(ValueError, match="equal, positive scales"):
         saddle.escape_time([0.1, 0.2, 0.1], "tanh", 8, method="nlo")
     with pytest.raises(ValueError, match="no layer"):
         saddle.escape_time([0.7, 0.8, 0.9], "tanh", 8, method="critical", threshold=0.95)

@@ -175,7 +175,7 @@ def test_what_is_not_a_link_is_named():
 
 
 def test_a_model_without_a_chain_says_what_was_looked_for():
-    with pytest.raises(ValueError, match="looked for layers whose input depends on exactly one earlier layer"):
+    with pytest.raises(ValueError, match="needs layers whose input depends on exactly one earlier layer"):
         saddle.imbalance(nn.Linear(3, 2), F.mse_loss, (torch.randn(4, 3), torch.randn(4, 2)))
     with pytest.raises(TypeError, match="must return one number"):
         saddle.imbalance(

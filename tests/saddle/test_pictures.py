@@ -16,7 +16,7 @@ def test_pictures_of_the_papers_figures_hold_the_numbers():
     times = saddle.escape_time(chains, "tanh", 64, method="leading")
     drawn = times.plot(eps)
     assert drawn.svg() and drawn.series[0].y == pytest.approx(times.t.tolist())
-    with pytest.raises(ValueError, match="one scale for each of 3 times"):
+    with pytest.raises(ValueError, match="one scale for each of the 3 escape times"):
         times.plot(eps[:2])
     one, many = (saddle.reduced_flow(x, "tanh", width=64, threshold=0.3) for x in (chains[2], chains))
     assert [s.name for s in one.plot().series] == ["layer 1", "layer 2", "layer 3"] and one.plot().svg()

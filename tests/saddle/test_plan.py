@@ -37,13 +37,13 @@ def test_planned_plateau_is_the_one_the_exact_flow_has():
 
 
 def test_bad_plans():
-    with pytest.raises(ValueError, match="either steps"):
+    with pytest.raises(ValueError, match="exactly one of steps"):
         saddle.plan("tanh", 4, 8)
-    with pytest.raises(ValueError, match="lower the learning rate"):
+    with pytest.raises(ValueError, match="smaller learning rate"):
         saddle.plan("tanh", 4, 64, steps=1e-6, lr=1.0)
     with pytest.raises(ValueError, match="between 0 and the threshold"):
         saddle.plan("tanh", 4, 64, eps=2.0)
-    with pytest.raises(ValueError, match="r counts small layers"):
+    with pytest.raises(ValueError, match="r is the number of small layers"):
         saddle.plan("tanh", 4, 64, eps=0.01, r=9)
     with pytest.raises(ValueError, match="does not cover"):
         saddle.plan("elu", 4, 64, eps=0.01)

@@ -146,7 +146,7 @@ def test_no_small_layer_no_forecast_and_bad_arguments():
     latest = saddle.measure_plateau(small_net(eps=1.0), half_mse, PROBE)
     assert "no layer is small" in forecast_live([latest], lr=0.1).reason
     assert forecast_live([latest], lr=0.1, r=2).known
-    with pytest.raises(ValueError, match="at least one look"):
+    with pytest.raises(ValueError, match="at least one measurement"):
         forecast_live([], lr=0.1)
     with pytest.raises(ValueError, match="rule must be"):
         forecast_live([latest], lr=0.1, rule="muon")

@@ -82,11 +82,11 @@ def test_linear_chain_conserves_gaps_exactly():
 
 
 def test_bad_input():
-    with pytest.raises(ValueError, match="threshold to reach or a t_max"):
+    with pytest.raises(ValueError, match="threshold= or t_max="):
         saddle.reduced_flow(X0, "tanh", 64)
     with pytest.raises(ValueError, match="shape"):
         saddle.reduced_flow([0.1], "tanh", 64, t_max=1.0)
-    with pytest.raises(ValueError, match="not finite"):
+    with pytest.raises(ValueError, match="must be finite"):
         saddle.reduced_flow([0.1, float("nan")], "tanh", 64, t_max=1.0)
     with pytest.raises(ValueError, match="positive"):
         saddle.reduced_flow([0.1, 0.1], "tanh", 64, threshold=-1.0)

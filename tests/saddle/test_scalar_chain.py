@@ -109,7 +109,7 @@ def test_multi_mode_baseline_loss():
     _, y = task.batch(200_000, g, dtype=torch.float64)
     mc = 0.5 * y.square()
     assert abs(task.baseline - float(mc.mean())) < 4 * float(mc.std()) / math.sqrt(200_000)
-    with pytest.raises(ValueError, match="do not fit"):
+    with pytest.raises(ValueError, match="at least as many input dimensions"):
         saddle.teacher("tanh", 2, betas=(1.0, 0.5, 0.2))
     with pytest.raises(ValueError, match="positive"):
         saddle.teacher("tanh", 2, betas=(1.0, -0.5))

@@ -75,7 +75,7 @@ def test_a_stack_without_biases_has_the_same_numbers():
     assert found.scale == pytest.approx(float(stack.scale[0]), rel=1e-9)
 
 
-REFUSED = {"gpt": "not ids", "llama": "not ids"}
+REFUSED = {"gpt": "not token ids", "llama": "not token ids"}
 
 
 @pytest.mark.parametrize("name", reader_models.NAMES)
@@ -95,7 +95,7 @@ def test_six_architectures(name):
 def test_classes_are_one_hot_less_their_mean():
     net, x, y = nn.Linear(3, 4).double(), torch.randn(20, 3).double(), torch.arange(20) % 4
     assert saddle.signal_energy(net, (x, y)) == saddle.signal_energy(net, (x, F.one_hot(y, 4).double() - 0.25))
-    with pytest.raises(ValueError, match="one shape"):
+    with pytest.raises(ValueError, match="the same shape"):
         saddle.signal_energy(net, (x, torch.randn(20, 3).double()))
-    with pytest.raises(ValueError, match=r"give a batch \(x, y\)"):
+    with pytest.raises(ValueError, match=r"give the batch as \(x, y\)"):
         saddle.signal_energy(net, x)

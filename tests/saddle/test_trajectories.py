@@ -64,9 +64,9 @@ def test_sgd_escapes_and_counts_steps():
 
 
 def test_bad_input():
-    with pytest.raises(ValueError, match="not all among"):
+    with pytest.raises(ValueError, match="must lie in"):
         saddle.he_stack(3, 4, 2, small=[3], eps=0.1, seeds=[0])
     with pytest.raises(ValueError, match="must be positive"):
         saddle.he_stack(3, 4, 2, small=1, eps=0.0, seeds=[0])
-    with pytest.raises(ValueError, match="must be positive"):
+    with pytest.raises(ValueError, match="must all be positive"):
         saddle.descend([torch.ones(1, 2, 2)], saddle.teacher("tanh", 2), lr=0.0, steps=1)

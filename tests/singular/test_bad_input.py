@@ -58,9 +58,9 @@ def with_nan():
     ("v", "words"),
     [
         (ZERO, "not zero"),
-        (torch.ones(3, dtype=f64), "shape of theta"),
+        (torch.ones(3, dtype=f64), "same shape as theta"),
         (math.nan * ONE, "finite"),
-        (torch.ones(2, 1, dtype=f64), "shape of theta"),
+        (torch.ones(2, 1, dtype=f64), "same shape as theta"),
     ],
 )
 def test_directions(call, v, words):
@@ -93,12 +93,12 @@ def test_nan(call):
     [
         (lambda: singular.readout(net(), "ce", (torch.randn(0, 4), None)), "empty"),
         (lambda: singular.tangential_lora(net(), torch.randn(0, 4)), "empty"),
-        (lambda: softmax_head(torch.randn(0, 4), torch.zeros(0, dtype=torch.long)), "one label per row"),
+        (lambda: softmax_head(torch.randn(0, 4), torch.zeros(0, dtype=torch.long)), "needs one label"),
         (lambda: softmax_head(torch.randn(5, 4), torch.full((5,), 4)), "from 0 to 3"),
-        (lambda: singular.zoo.SplitMixture(0.0), "class of size zero"),
-        (lambda: singular.zoo.SplitMixture(1.0), "class of size zero"),
+        (lambda: singular.zoo.SplitMixture(0.0), "strictly between 0 and 1"),
+        (lambda: singular.zoo.SplitMixture(1.0), "strictly between 0 and 1"),
         (lambda: singular.kl_order(square, ZERO, ONE, ts=[-0.1, 0.1, 0.2]), "t > 0"),
-        (lambda: singular.classify_spectrum(square, ZERO, ONE, [0.0, 0.1, 0.2]), "above zero"),
+        (lambda: singular.classify_spectrum(square, ZERO, ONE, [0.0, 0.1, 0.2]), "positive values in ts"),
     ],
 )
 def test_empty_batches_classes_and_windows(call, words):

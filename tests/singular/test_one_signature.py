@@ -154,7 +154,7 @@ def test_losses_by_name_and_by_torch_are_one(name):
 @pytest.mark.parametrize("name", list(WITH_LOSS))
 def test_the_old_order_gets_the_sentence(name):
     model, x, y = task()
-    with pytest.raises(TypeError, match=r"the order is \(model, loss_fn, batch\)"):
+    with pytest.raises(TypeError, match=r"the order of arguments is \(model, loss_fn, batch\)"):
         WITH_LOSS[name](model, (x, y), "ce")
 
 
@@ -197,9 +197,9 @@ def test_a_loader_of_dicts_is_read_once_and_whole():
 
 def test_batches_that_do_not_fit_together_get_a_sentence():
     model = nn.Linear(3, 1)
-    with pytest.raises(ValueError, match="laid end to end"):
+    with pytest.raises(ValueError, match="cannot be concatenated"):
         singular.learning_coefficient(model, "mse", [(torch.ones(2, 3), torch.ones(2, 1)), (torch.ones(2, 4),) * 2])
-    with pytest.raises(ValueError, match="equally many"):
+    with pytest.raises(ValueError, match="same number of examples"):
         singular.learning_coefficient(model, "mse", (torch.ones(5, 3), torch.ones(4, 1)))
 
 

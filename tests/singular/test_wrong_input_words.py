@@ -44,7 +44,7 @@ def broken(theta):
 @pytest.mark.parametrize(
     ("outputs", "words"),
     [
-        (broken, "not finite"),
+        (broken, "NaN or infinit"),
         (lambda th: line(th)[:, 0], "samples, outputs"),
         (lambda th: line(th)[:0], "at least one"),
         (lambda th: line(th)[:, :0], "at least one"),
@@ -70,23 +70,23 @@ def test_an_expansion_without_a_term_says_so():
     ("call", "words"),
     [
         (lambda: operational_selection([], [], 2.0), "at least one"),
-        (lambda: operational_selection([1.0], [1.0, 2.0], 2.0), "one magnitude per exponent"),
+        (lambda: operational_selection([1.0], [1.0, 2.0], 2.0), "each exponent needs one magnitude"),
         (lambda: eps_scan_volume(lambda u: u[:, 0] * NAN, 1, draws=1000), "negative or NaN"),
         (lambda: singular.nu(2, beta=math.inf), "1/4 for even"),
-        (lambda: functional_variance_mc(2, data_sets=1), "two data sets"),
-        (lambda: freeze_probe(Chain(), ts=[]), "three places"),
-        (lambda: freeze_probe(Chain(), ts=[0.0, 0.1, 0.2]), "three places"),
-        (lambda: freeze_probe(Chain(), direction=1), "1 dead direction"),
+        (lambda: functional_variance_mc(2, data_sets=1), "data_sets must be at least 2"),
+        (lambda: freeze_probe(Chain(), ts=[]), "at least three"),
+        (lambda: freeze_probe(Chain(), ts=[0.0, 0.1, 0.2]), "at least three"),
+        (lambda: freeze_probe(Chain(), direction=1), r"dead directions of this chain \(1\)"),
         (lambda: freeze_probe(Chain(), loss="ce", fisher="true"), "got 'true'"),
-        (lambda: freeze_probe(Chain(), examples=0), "two examples"),
-        (lambda: Chain(norm_after=(4,)), "p < depth"),
+        (lambda: freeze_probe(Chain(), examples=0), "examples must be at least 2"),
+        (lambda: Chain(norm_after=(4,)), "norm must be"),
         (lambda: Chain(norm="batch"), "'layer' or 'rms'"),
-        (lambda: singular.predict_rates(Chain(), direction=3), "1 dead direction"),
+        (lambda: singular.predict_rates(Chain(), direction=3), r"dead directions of this chain \(1\)"),
         (lambda: ln_finite_t(8, NAN), "standard deviation"),
         (lambda: ln_kernel_test(nn.LayerNorm(4), torch.randn(0, 4)), "empty"),
         (lambda: schur_ratios(torch.randn(4)), "examples, units"),
-        (lambda: schur_profile(nn.Linear(3, 3), torch.randn(0, 3)), "batch with examples"),
-        (lambda: sigma_stream(nn.Linear(3, 3), torch.randn(0, 3)), "batch with examples"),
+        (lambda: schur_profile(nn.Linear(3, 3), torch.randn(0, 3)), "at least one example"),
+        (lambda: sigma_stream(nn.Linear(3, 3), torch.randn(0, 3)), "at least one example"),
         (lambda: value_output(nn.Linear(3, 3), "mse", torch.randn(4, 3)), "pair"),
     ],
 )
@@ -167,7 +167,7 @@ def test_a_half_model_with_half_data_is_promoted():
 def test_losses_that_are_no_mean():
     with pytest.raises(ValueError, match="reduction='mean'"):
         learning_coefficient(nn.Linear(3, 1), nn.MSELoss(reduction="none"), data())
-    with pytest.raises(TypeError, match="the order is"):
+    with pytest.raises(TypeError, match="the order of arguments is"):
         learning_coefficient(nn.Linear(3, 1), data(), nn.MSELoss())
 
 

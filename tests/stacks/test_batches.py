@@ -69,7 +69,7 @@ def test_a_batch_of_the_users_own_kind():
     numbers = lambda found: {(r.site, r.metric): r.value for r in found.measurements if r.vital == "gradients"}
     assert numbers(plain) == numbers(by_loss_fn) and numbers(plain).items() <= numbers(by_forward).items()
     assert "left out" in by_forward.curvature_note
-    with pytest.raises(ValueError, match="leave singular or forward out"):
+    with pytest.raises(ValueError, match="leave out singular or forward"):
         nv.checkup(net, None, batch, forward=lambda m, b: F.cross_entropy(m(b.nodes), b.label), singular=True)
 
 

@@ -170,5 +170,5 @@ def test_fewer_than_two_are_not_compared(rows):
 
 def test_a_checkup_says_that_it_makes_no_steps():
     x, y = batch(0)
-    with pytest.raises(ValueError, match="ask for it in watch"):
+    with pytest.raises(ValueError, match="use it in watch"):
         nv.checkup(net(), F.cross_entropy, (x, y), vitals=["ranks"], curvature=False)

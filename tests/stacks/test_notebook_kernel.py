@@ -44,6 +44,6 @@ def executed(folder, *cells):
 def test_a_cell_that_is_run_again_takes_the_old_watch_over(tmp_path):
     said = executed(tmp_path, BEGIN, WATCH, WATCH, CLOSED, TWICE)
     assert said[1] == ""
-    assert "an earlier watch of this model was never closed" in said[2] and "runs/a-2" in said[2]
+    assert "an earlier watch of this model was not closed" in said[2] and "runs/a-2" in said[2]
     assert "[('a', 'never closed', 3), ('a-2', 'finished', 3)]" in said[3]
     assert "this model is already watched" in said[4], "two watches in one cell are a mistake"

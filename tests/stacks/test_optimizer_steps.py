@@ -247,7 +247,7 @@ def test_parameters_of_no_use_get_a_sentence():
     for wrong, message in (
         ({"nowhere": torch.ones(1)}, "no parameter of that name"),
         ({"0.weight": torch.ones(1)}, "shape"),
-        ([torch.ones(1)], "a dict of names and tensors"),
+        ([torch.ones(1)], "a dict from names to tensors"),
     ):
         with pytest.raises((TypeError, ValueError), match=message):
             nv.watch(model, parameters=wrong)

@@ -116,7 +116,7 @@ def test_a_checkup_measures_it_once():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"min_steps": 0}, "1 or more"),
+        ({"min_steps": 0}, "at least 1"),
         ({"share": -0.1}, "must not be negative"),
         ({"alert": ["heat"]}, "no matrix 'heat'"),
     ],
@@ -127,7 +127,7 @@ def test_wrong_options_get_a_sentence(options, words):
 
 
 def test_without_a_model_it_says_what_to_give():
-    with pytest.raises(ValueError, match="no model yet"):
+    with pytest.raises(ValueError, match="needs a model"):
         Curvature().measure(0)
 
 

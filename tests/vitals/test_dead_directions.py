@@ -177,7 +177,7 @@ def test_trackers():
     assert not condition_jumps(range(5), [10, 10, 10, 10, 100], [5, 5, 5, 5, 1])  # λ_max fell: no new task
     assert condition_jumps(range(5), [10, 10, math.nan, 10, 100])[0].condition == pytest.approx(10)
     for bad in (lambda: phase([0, 1], [1, 2]), lambda: change_points([0], []), lambda: KFACFloor(0)):
-        with pytest.raises(ValueError, match=r"at least four|one order|1 or more"):
+        with pytest.raises(ValueError, match=r"at least four|one value for each|at least 1"):
             bad()
 
 

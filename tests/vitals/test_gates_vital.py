@@ -117,5 +117,5 @@ def test_half_precision_is_reduced_in_single(made):
 
 @pytest.mark.parametrize("thetas", [(), (-0.1,), (0.1, float("nan"))])
 def test_wrong_thetas_get_a_sentence(thetas):
-    with pytest.raises(ValueError, match="thresholds that are not negative"):
+    with pytest.raises(ValueError, match="non-negative thresholds"):
         Gates(thetas)

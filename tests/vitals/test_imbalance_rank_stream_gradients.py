@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from torch import nn
 
 import netvitals
+from netvitals import saddle
 from netvitals.capture import LinearView, Site, TensorView, observe
 from netvitals.saddle import chain_imbalance
-from netvitals.saddle.measure.pairs import imbalances
 from netvitals.stats import effective_rank
 from netvitals.stats.spectrum import DEFINITIONS
 from netvitals.vitals import Gradients, Imbalance, Rank, StreamVital
@@ -120,14 +120,25 @@ def test_gradient_flow_of_a_relu_chain_conserves_it(made):
     assert np.abs(np.subtract(after, before)).max() < 1e-3 * moved
 
 
-def test_a_chain_given_as_weights():
-    weights, biases = [torch.ones(2, 3), torch.full((4, 2), 2.0), torch.ones(1, 4)], [torch.ones(2), None, None]
-    assert imbalances(weights, biases) == (32 - 6 - 2, 4 - 32)
-    assert imbalances(weights) == (26, -28)
-    with pytest.raises(ValueError, match="at least two layers, got 1"):
-        imbalances(weights[:1])
-    with pytest.raises(ValueError, match="3 weights and 1 biases"):
-        imbalances(weights, [None])
+def test_every_place_has_the_same_imbalance():
+    """The identity, the law and the account of a step beside the measurement of pairs."""
+    torch.manual_seed(0)
+    net, x, y = nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 1)), torch.randn(8, 3), torch.randn(8, 1)
+    wanted = lambda: square(net[2].weight) - square(net[0].weight) - square(net[0].bias)
+    assert chain_imbalance(net, x).delta == pytest.approx((wanted(),))
+    assert saddle.imbalance(net, "mse", (x, y)).delta["0 → 2"] == pytest.approx(wanted(), rel=1e-5)
+    assert saddle.conserved(net, "mse", (x, y))["0 → 2"].delta == pytest.approx(wanted(), rel=1e-9)
+    sgd = torch.optim.SGD(net.parameters(), lr=0.1)
+    with netvitals.watch(net, sgd, every=1, vitals=["accounting"]) as watch:
+        for _ in range(2):
+            loss = F.mse_loss(net(x), y)
+            sgd.zero_grad()
+            loss.backward()
+            sgd.step()
+            watch.step(loss)
+    last = {r.metric: r.value for r in watch.measurements if r.step == 1}
+    assert last["delta"] == pytest.approx(wanted(), rel=1e-5)
+    assert last["gap"] == pytest.approx(0, abs=1e-5)
     with pytest.raises(ValueError, match="no two linear"):
         chain_imbalance(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), torch.zeros(1, 2))
 
@@ -192,7 +203,7 @@ def test_features_are_the_last_norm_where_the_head_is_no_module(made):
 def test_rank_is_read_at_a_distance_of_steps(made):
     vital, view = Rank(min_steps=100), made.parameter_view(nn.Linear(4, 4))
     assert [s for s in range(0, 250, 50) if made.shown(vital, parameters=view, step=s)] == [0, 100, 200]
-    with pytest.raises(ValueError, match="1 or more"):
+    with pytest.raises(ValueError, match="at least 1"):
         Rank(min_steps=0)
 
 

@@ -189,7 +189,7 @@ def test_each_works_alone_by_its_name_in_watch_and_checkup(name, recwarn):
     assert {r.vital for r in seen.measurements} == {"loss", name}
     net, x, y, loss_fn = made()
     if name in ("accounting", "ranks"):
-        with pytest.raises(ValueError, match="and a checkup makes none"):
+        with pytest.raises(ValueError, match="but a checkup makes no step"):
             nv.checkup(net, loss_fn, (x, y), vitals=[name])
         return
     if name == "optimizer":  # a checkup trains nothing
@@ -209,7 +209,7 @@ def test_default_among_names_adds_and_an_instance_takes_the_place_of_its_name():
     assert [v.name for v in chosen].count("gates") == [v.name for v in chosen].count("rank") == 1 and own in chosen
     with pytest.raises(TypeError, match="list of names or vital signs, got 'gates'"):
         vitals.choose("gates")
-    with pytest.raises(ValueError, match="two vital signs are called 'gates'"):
+    with pytest.raises(ValueError, match="two vital signs have the name 'gates'"):
         nv.watch(conv()[0], vitals=["gates", "gates"])
 
 
@@ -226,7 +226,7 @@ def test_what_is_missing_is_said_before_training(name, probe):
 
 def test_a_forecast_asks_for_one_optimizer_where_steps_follow():
     net, x, y, loss_fn = conv()
-    with pytest.raises(ValueError, match=r"'plateau' needs the optimizer's rule .* none was given: pass optimizer="):
+    with pytest.raises(ValueError, match=r"'plateau' needs exactly one optimizer .* none was given: pass optimizer="):
         nv.watch(net, vitals=["plateau"], probe=(x, y, loss_fn))
     two = [torch.optim.SGD(part.parameters(), lr=0.1) for part in (net[0], net[2])]
     with pytest.raises(ValueError, match="2 were given"):
@@ -235,7 +235,7 @@ def test_a_forecast_asks_for_one_optimizer_where_steps_follow():
 
 def test_orders_refuse_a_loss_whose_likelihood_is_unknown():
     net, x, y, _ = conv()
-    with pytest.raises(ValueError, match="the kind of likelihood cannot be read off"):
+    with pytest.raises(ValueError, match="the type of likelihood cannot be determined"):
         nv.watch(net, vitals=["orders"], probe=(x, y, lambda out, target: F.cross_entropy(out, target)))
 
 
@@ -324,7 +324,11 @@ def test_the_command_lists_all_and_one(capsys):
     code, text, _ = run("vitals")
     assert code == 0 and all(f"{name}  {vital.title}" in text for name, vital in vitals.REGISTRY.items())
     _, text, _ = run("vitals", "spikes")
-    assert "99.9 % quantile of |a| (activation)" in text and "every 5th measured step" in text and "gates" not in text
+    assert (
+        "99.9 % quantile of the absolute activations (activation)" in text
+        and "every 5th measured step" in text
+        and "gates" not in text
+    )
     _, text, _ = run("vitals", "--markdown")
     assert text.strip() == vitals.table()
     _, text, _ = run("vitals", "plateau", "--json")

@@ -127,11 +127,11 @@ def test_initial_values_of_another_model_are_not_remembered(made):
 
 
 def test_wrong_input_gets_a_sentence():
-    with pytest.raises(ValueError, match=r"shape \(2,\) and its initial value \(3,\)"):
+    with pytest.raises(ValueError, match=r"must have the same shape, got \(2,\) and \(3,\)"):
         weight_drift(torch.zeros(2), torch.zeros(3))
     with pytest.raises(ValueError, match="empty"):
         weight_drift(torch.zeros(0), torch.zeros(0))
     with pytest.raises(ValueError, match="'mean' or 'sum'"):
         Drift(reduction="none")
-    with pytest.raises(ValueError, match="1 or more, got 0"):
+    with pytest.raises(ValueError, match="at least 1, got 0"):
         Drift(min_steps=0)

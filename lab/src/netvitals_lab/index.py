@@ -23,10 +23,10 @@ from netvitals_lab.engine.verdict import Verdict
 
 Fate = Literal["whole", "small only", "configuration only", "not here"]
 FATES: dict[Fate, str] = {
-    "whole": "measured here at small scale, and configured at `paper` scale as printed",
-    "small only": "measured here; at `paper` scale something of the paper's set-up is not configured",
-    "configuration only": "configured at `paper` scale as printed; nothing of it is measured at small scale",
-    "not here": "with the reason",
+    "whole": "we measured it at scale `small`; at scale `paper` it has the set-up of the paper",
+    "small only": "we measured it at scale `small`; at scale `paper` a part of the paper's set-up is missing",
+    "configuration only": "at scale `paper` it has the set-up of the paper; we did not measure it at scale `small`",
+    "not here": "not implemented; the row gives the reason",
 }
 CORE, GPU = "CPU core", "GPU of 80 GB"  # device classes that costs are given on
 HIDDEN = ("seed", "seeds")  # keys of a configuration that are counted, not listed
@@ -147,12 +147,13 @@ def render_index(index: Index, pictures: Path | None = None) -> str:
     lines = [
         f"# {index.paper}: every table, figure and experiment",
         "",
-        f"{len(index.entries)} rows: {counts}. Written by `netvitals studies --index docs/papers`.",
-        f"Verdicts are those on record ([report](../verdicts/{index.paper}.md)); costs are estimates.",
+        f"This table lists all {len(index.entries)} tables, figures and experiments of the paper: {counts}.",
+        f"The verdicts are from the [referee's report](../verdicts/{index.paper}.md), and the costs are estimates.",
+        "`netvitals studies --index docs/papers` writes this page.",
         "",
         *(f"- *{fate}*: {meaning}" for fate, meaning in FATES.items()),
         "",
-        "| where | what it shows | here | study, picture | on record | at `paper` scale |",
+        "| place in the paper | what it shows | status | study, picture | verdicts | trials at scale `paper` |",
         "|---|---|---|---|---|---|",
     ]
     lines += [_line(index, entry, pictures) for entry in index.entries]

@@ -129,12 +129,14 @@ def phi_closed(name: str) -> Callable[[Tensor], Tensor]:
     True
     """
     if name not in _CLOSED:
-        raise ValueError(f"no closed form of phi is stored for {name!r}; stored: {', '.join(_CLOSED)}")
+        raise ValueError(
+            f"no closed form of phi is stored for {name!r}; there are closed forms for {', '.join(_CLOSED)}"
+        )
     return _CLOSED[name]
 
 
 def classify(f: Activation) -> ActivationClass:
-    """The class of an activation, from its values and derivatives in float64.
+    """Classify an activation for the saddle-escape theory, from its values and derivatives at zero in float64.
 
     Args:
         f: spec string, module or elementwise function; a module is copied, never changed.

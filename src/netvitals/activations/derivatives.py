@@ -29,12 +29,12 @@ def in_double(f: Activation) -> Callable[[Tensor], Tensor]:
         f = Key(f).module()
     if not isinstance(f, nn.Module):
         if not callable(f):
-            raise TypeError(f"expected an activation (spec string, module or callable), got {type(f).__name__}")
+            raise TypeError(f"expected an activation (a name, module or callable), got {type(f).__name__}")
         return f
     if isinstance(f, nn.PReLU) and f.weight.numel() > 1:
         raise ValueError(
-            f"this PReLU has {f.weight.numel()} slopes, one per channel, so there is no single function: "
-            "ask for one channel with 'prelu:SLOPE'"
+            f"this PReLU has {f.weight.numel()} slopes, one per channel, so it is not a single function: give one "
+            "channel as 'prelu:SLOPE'"
         )
     twin = copy.deepcopy(f).cpu()
     single = {name: p.detach().clone() for name, p in twin.named_parameters() if p.dtype != torch.float64}
@@ -90,7 +90,7 @@ def _fingerprint(module: nn.Module) -> Hashable:
 
 
 def derivative(f: Activation) -> Callable[[Tensor], Tensor]:
-    """f' as a function of a float64 tensor, by autograd.
+    """Return the derivative f' of an activation as a function of a float64 tensor, by autograd.
 
     Args:
         f: spec string, module or elementwise function; a module is copied, put in eval mode and float64.
@@ -109,8 +109,8 @@ def derivative(f: Activation) -> Callable[[Tensor], Tensor]:
             value = function(point)
             if value.shape != point.shape:
                 raise ValueError(
-                    f"the activation turned shape {tuple(point.shape)} into {tuple(value.shape)}: "
-                    "only elementwise functions have a derivative f'(z)"
+                    f"the activation changed the shape {tuple(point.shape)} to {tuple(value.shape)}: only elementwise "
+                    "functions have a derivative f'(z)"
                 )
             if not value.requires_grad:  # constant
                 return torch.zeros_like(point)

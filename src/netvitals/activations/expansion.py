@@ -71,7 +71,7 @@ def _side(f: Callable[[Tensor], Tensor], sign: float) -> tuple[tuple[float, ...]
 
 
 def smoothness(f: Activation) -> Smoothness:
-    """Compare the two sides of zero, by interpolation of values alone.
+    """Compare the Taylor coefficients of an activation on both sides of zero, by interpolating its values.
 
     Args:
         f: spec string, module or elementwise function.
@@ -105,9 +105,10 @@ def smoothness(f: Activation) -> Smoothness:
 
 
 def taylor(f: Activation, order: int = ORDER) -> Tensor:
-    r"""$a_0..a_{order}$ at zero, by repeated autograd in float64; for functions that are smooth there.
+    r"""Taylor coefficients $a_0..a_{order}$ of an activation at zero, by repeated autograd in float64.
 
-    Where autograd cannot be repeated, or contradicts the values (a surrogate gradient), they come from interpolation.
+    If repeated autograd fails or contradicts the values (a surrogate gradient), the coefficients come from
+    interpolation.
 
     Args:
         f: spec string, module or elementwise function; one that is not smooth at zero is a ``ValueError``.
@@ -123,8 +124,8 @@ def taylor(f: Activation, order: int = ORDER) -> Tensor:
     probe = smoothness(f)
     if not probe.smooth:
         raise ValueError(
-            f"the function is not smooth at 0 (its sides agree on {probe.agree} coefficients): "
-            "it has no Taylor series there"
+            "the function is not smooth at 0, so it has no Taylor series there: the expansions from both sides agree "
+            f"in only {probe.agree} coefficients"
         )
     try:
         found = _repeated(function, order)

@@ -28,7 +28,7 @@ def squared(value: Tensor, clip: float | None = None) -> Tensor:
 
 
 def b_silu(x: Tensor, alpha: float = B_SILU_ALPHA) -> Tensor:
-    r"""B-SiLU: $(x+\alpha)s(x) - \alpha/2$, zero at zero.
+    r"""B-SiLU activation: $(x+\alpha)\,\sigma(x) - \alpha/2$ with the logistic function σ; its value at 0 is 0.
 
     Args:
         x: values of any shape and floating dtype.
@@ -50,7 +50,7 @@ def b_silu_slope(x: Tensor, alpha: float = B_SILU_ALPHA) -> Tensor:
 
 
 class Squared(nn.Module):
-    """The square of another activation, clipped at ``clip`` when that is given.
+    """Square another activation, and clip the result at ``clip``.
 
     Args:
         inner: the activation that is squared.
@@ -66,19 +66,21 @@ class Squared(nn.Module):
     def __init__(self, inner: nn.Module, clip: float | None = None) -> None:
         super().__init__()
         if clip is not None and not clip > 0:
-            raise ValueError(f"the clip of a squared activation must be positive, got {clip}")
+            raise ValueError(f"clip must be positive, got {clip}: it limits the square of an activation")
         self.inner = inner
         self.clip = clip
 
     def forward(self, x: Tensor) -> Tensor:
+        """Square the inner activation of ``x``, and clip the result."""
         return squared(self.inner(x), self.clip)
 
     def extra_repr(self) -> str:
+        """Return the clip, for printing the module."""
         return "" if self.clip is None else f"clip={self.clip:g}"
 
 
 class BSiLU(nn.Module):
-    """B-SiLU, see :func:`b_silu`.
+    """Module for the B-SiLU activation, see :func:`b_silu`.
 
     Args:
         alpha: the shift α.
@@ -92,9 +94,11 @@ class BSiLU(nn.Module):
         self.alpha = alpha
 
     def forward(self, x: Tensor) -> Tensor:
+        """Apply B-SiLU to every entry of ``x``."""
         return b_silu(x, self.alpha)
 
     def extra_repr(self) -> str:
+        """Return the shift, for printing the module."""
         return f"alpha={self.alpha:g}"
 
 
@@ -112,7 +116,7 @@ class StiffSigmoid(nn.Module):
     def __init__(self, stiffness: float = 1.0, center: float = 0.0) -> None:
         super().__init__()
         if not stiffness > 0:
-            raise ValueError(f"the stiffness of a sigmoid must be positive, got {stiffness}")
+            raise ValueError(f"the stiffness k of sigmoid(k x) must be positive, got {stiffness}")
         self.stiffness = stiffness
         self.center = center
 

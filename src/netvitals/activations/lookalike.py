@@ -104,7 +104,7 @@ def _known() -> tuple[tuple[str, Tensor], ...]:
 
 
 def look_alike(module: nn.Module) -> str | None:
-    """The spec of the known activation with the same values, or None.
+    """Return the name of the built-in activation that has the same values as a module, or None.
 
     Args:
         module: any module; a copy of it in eval mode is called on a few numbers.

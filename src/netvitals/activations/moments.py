@@ -59,9 +59,14 @@ def gauss_hermite(
     3.0
     """
     if n < 1 or dim < 1:
-        raise ValueError(f"a Gauss–Hermite rule needs n ≥ 1 nodes and dim ≥ 1, got n={n}, dim={dim}")
+        raise ValueError(
+            f"n is the number of Gauss–Hermite nodes and dim the dimension; both must be at least 1, got n={n}, "
+            f"dim={dim}"
+        )
     if n**dim > 50_000_000:
-        raise ValueError(f"{n} nodes in {dim} dimensions are {n**dim} points: use fewer nodes or sample instead")
+        raise ValueError(
+            f"{n} nodes in {dim} dimensions are {n**dim} points, which is too many: use fewer nodes, or random samples"
+        )
     nodes, weights = (torch.tensor(a, dtype=dtype, device=device) for a in _hermite(n))
     if dim == 1:
         return nodes, weights
@@ -77,7 +82,7 @@ def expect(
     sigma: float = 1.0,
     method: Literal["auto", "hermite", "panels"] = "auto",
 ) -> float:
-    r"""$E[f(\mu + \sigma g)]$ in float64.
+    r"""Gaussian expectation $E[f(\mu + \sigma g)]$ with $g \sim N(0, 1)$, in float64.
 
     Args:
         fn: a function of a float64 tensor of points, which gives one value a point.
@@ -135,7 +140,7 @@ def moment(fn: Callable[[Tensor], Tensor], k: int, n: int = 128) -> float:
 
 
 def hermite_coefficients(fn: Callable[[Tensor], Tensor], degree: int, n: int = 128) -> Tensor:
-    r"""$s_k = E[f(g)\,\mathrm{He}_k(g)]/k!$ for $k = 0..\text{degree}$, so that $f = \sum_k s_k \mathrm{He}_k$.
+    r"""Hermite coefficients $s_k = E[f(g)\,\mathrm{He}_k(g)]/k!$ up to ``degree``: $f = \sum_k s_k \mathrm{He}_k$.
 
     Args:
         fn: a function of a float64 tensor of points, which gives one value a point.

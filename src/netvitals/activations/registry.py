@@ -39,7 +39,7 @@ def _sigmoid(stiffness: float = 1.0, center: float = 0.0) -> nn.Module:
 
 def _softplus(beta: float = 1.0) -> nn.Module:
     if not beta > 0:
-        raise ValueError(f"the sharpness of a softplus must be positive, got {beta:g}")
+        raise ValueError(f"the sharpness beta of a softplus must be positive, got {beta:g}")
     return nn.Softplus(beta)
 
 
@@ -99,7 +99,7 @@ _LOOKUP = {_plain(name): name for name in (*ENTRIES, *COMPOSITES)} | ALIASES
 
 
 def names() -> list[str]:
-    """Every plain name that :func:`get` knows, each usable as it stands.
+    """List every activation name that :func:`get` accepts.
 
     Returns:
         The names in alphabetical order.
@@ -111,7 +111,7 @@ def names() -> list[str]:
 
 
 def formula(spec: str) -> str:
-    """The formula behind a spec, in plain characters (s is the logistic function, Phi the normal distribution).
+    """Return the formula of an activation as plain text; s is the logistic function, Phi the normal distribution.
 
     Args:
         spec: any spelling that :func:`get` takes, with its parameters.
@@ -160,9 +160,11 @@ def _number(text: str, spec: str) -> Any:
     try:
         number = float(text)
     except ValueError:
-        raise ValueError(f"{text!r} in activation {spec!r} is not a number") from None
+        raise ValueError(
+            f"{text!r} in the activation {spec!r} is not a number; expected a number such as 0.1"
+        ) from None
     if not math.isfinite(number):
-        raise ValueError(f"{text!r} in activation {spec!r} is not a finite number")
+        raise ValueError(f"{text!r} in the activation {spec!r} must be a finite number")
     return number
 
 
@@ -174,7 +176,7 @@ def _topk_parts(rest: list[str]) -> tuple[list[str], float | None, str, bool]:
     if parts and parts[-1] in GRANULARITIES:
         granularity = parts.pop()
     if len(parts) < 2:
-        raise ValueError(f"a top-k activation is written {COMPOSITES['topk']}, got 'topk:{':'.join(rest)}'")
+        raise ValueError(f"a top-k activation must be written as {COMPOSITES['topk']}, got 'topk:{':'.join(rest)}'")
     return parts[:-1], _number(parts[-1], "topk:" + ":".join(rest)), granularity, post
 
 
@@ -212,7 +214,7 @@ def canonical(spec: str) -> str:
 
 
 def get(spec: str | nn.Module | type[nn.Module] | Callable[[Tensor], Tensor]) -> nn.Module:
-    """A module from a spec string. A module is returned as it is, a module class is built, a function is wrapped.
+    """Make an activation module from a name such as ``"gelu"``, a module, a module class or a function.
 
     Args:
         spec: ``NAME[:PARAMETER…]`` such as ``"relu2:15"``, a composite such as ``"topk:gelu:0.75"``, a module, a module
@@ -235,7 +237,9 @@ def get(spec: str | nn.Module | type[nn.Module] | Callable[[Tensor], Tensor]) ->
         return spec()
     if not isinstance(spec, str):
         if not callable(spec):
-            raise TypeError(f"an activation is a name, a module or a callable, got {type(spec).__name__}: {spec!r}")
+            raise TypeError(
+                f"expected an activation as a name, a module or a callable, got {type(spec).__name__}: {spec!r}"
+            )
         from netvitals.activations.recognise import FUNCTIONAL
 
         return get(FUNCTIONAL[spec]) if spec in FUNCTIONAL else Function(spec)  # type: ignore[arg-type]
@@ -245,10 +249,10 @@ def get(spec: str | nn.Module | type[nn.Module] | Callable[[Tensor], Tensor]) ->
         return TopK(get(":".join(inner)), sparsity, granularity, post=post)  # type: ignore[arg-type]
     if name in COMPOSITES:
         if not rest:
-            raise ValueError(f"{name!r} needs an activation to work on, e.g. '{name}:softplus'")
+            raise ValueError(f"{name!r} modifies another activation and needs its name, for example '{name}:softplus'")
         wrap: type[Centered] | type[ZeroMean] = Centered if name == "centered" else ZeroMean
         return wrap(get(":".join(rest)))
     entry = ENTRIES[name]
     if len(rest) > (entry.most or len(entry.parameters)):
-        raise ValueError(f"activation {spec!r} has too many parameters; it is written {entry.usage(name)}")
+        raise ValueError(f"the activation {spec!r} has too many parameters; expected {entry.usage(name)}")
     return entry.make(*(_number(r, spec) for r in rest))

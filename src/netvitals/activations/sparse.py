@@ -31,7 +31,7 @@ def below(q: float, n: int) -> int:
 def share(value: float | None, name: str) -> float | None:
     """The ``value`` if it is a share in [0, 1] (or None), else a ValueError that calls it ``name``."""
     if value is not None and not 0 <= value <= 1:
-        raise ValueError(f"{name} is a share between 0 and 1, got {value}")
+        raise ValueError(f"{name} must be a fraction between 0 and 1, got {value}")
     return value
 
 
@@ -99,7 +99,7 @@ def topk_mask(x: Tensor, sparsity: float, granularity: str = "token", channel_di
     """
     share(sparsity, "sparsity")
     if granularity not in GRANULARITIES:
-        raise ValueError(f"granularity {granularity!r} is unknown; it is one of {', '.join(GRANULARITIES)}")
+        raise ValueError(f"granularity must be one of {', '.join(GRANULARITIES)}, got {granularity!r}")
     rows, shape = _groups(x.detach(), granularity, channel_dim)
     n = rows.shape[-1]
     kept = rows.topk(n - below(sparsity, n), dim=-1, sorted=False).indices
@@ -128,8 +128,8 @@ class _Threshold(nn.Module):
         new = threshold.detach().to(self.value.device)
         if self.value.shape != new.shape and int(self.batches):
             raise ValueError(
-                f"the running threshold has shape {tuple(self.value.shape)}, this batch needs "
-                f"{tuple(new.shape)}: a running threshold needs inputs of one shape"
+                f"the running threshold has shape {tuple(self.value.shape)}, but this batch needs {tuple(new.shape)}: "
+                "with a running threshold, all inputs must have the same shape"
             )
         first = int(self.batches) == 0
         self.value = new.clone() if first else torch.lerp(self.value, new.to(self.value.dtype), self.momentum)
@@ -160,7 +160,7 @@ class TopK(nn.Module):
         post: mask what ``inner`` returns; False masks its input.
         channel_dim: the last dimension by default, 1 for images.
         running: use an averaged threshold in evaluation.
-        momentum: of that average.
+        momentum: momentum of the running average.
         max_tracked: batches after which it is frozen; None never.
 
     >>> TopK(nn.GELU(), 0.75)
@@ -186,11 +186,11 @@ class TopK(nn.Module):
     ) -> None:
         super().__init__()
         if granularity not in GRANULARITIES:
-            raise ValueError(f"granularity {granularity!r} is unknown; it is one of {', '.join(GRANULARITIES)}")
+            raise ValueError(f"granularity must be one of {', '.join(GRANULARITIES)}, got {granularity!r}")
         if running and granularity in ("token", "sample"):
             raise ValueError(
-                f"a running threshold needs granularity channel, batch or global, got {granularity!r}: "
-                "each token or sample has its own threshold"
+                f"a running threshold must have granularity channel, batch or global, got {granularity!r}: with this "
+                "granularity, each token or sample has its own threshold"
             )
         self.inner = inner
         self.sparsity = share(sparsity, "sparsity")
@@ -248,7 +248,7 @@ def _edge_shape(edge: Tensor, shape: tuple[int, ...], granularity: str) -> tuple
 def quantile_relu(
     x: Tensor, q: float | None, mode: Mode = "mask", *, signed: bool = True, threshold: Tensor | None = None
 ) -> Tensor:
-    r"""ReLU above θ, the q-quantile of each feature over the batch dimension.
+    r"""ReLU with threshold θ, the q-quantile of each feature over the batch dimension.
 
     Args:
         x: values with the batch in dimension 0.
@@ -277,17 +277,17 @@ def quantile_relu(
 
 
 class QuantileReLU(nn.Module):
-    """ReLU above the batch's own q-quantile of every feature, see :func:`quantile_relu`.
+    """ReLU whose threshold is the q-quantile of each feature over the batch, see :func:`quantile_relu`.
 
-    ``running=True`` averages the threshold over training batches and uses the average in evaluation, so that the answer
-    for one sample does not depend on its neighbours.
+    With ``running=True``, evaluation uses the average threshold of the training batches. The output for one example
+    then does not depend on the rest of its batch.
 
     Args:
         q: share of each feature's values below the threshold; None is a plain ReLU.
         mode: ``mask``, ``continuous`` or ``shifted``, as for :func:`quantile_relu`.
         signed: False lets the rule act on |x| and puts the sign back.
         running: use an averaged threshold in evaluation.
-        momentum: of that average.
+        momentum: momentum of the running average.
         max_tracked: batches after which it is frozen; None never.
 
     >>> y = QuantileReLU(0.5)(torch.tensor([[1.0], [2.0], [3.0], [4.0]]))
@@ -307,13 +307,14 @@ class QuantileReLU(nn.Module):
     ) -> None:
         super().__init__()
         if mode not in MODES:
-            raise ValueError(f"mode {mode!r} is unknown; it is one of {', '.join(MODES)}")
+            raise ValueError(f"mode must be one of {', '.join(MODES)}, got {mode!r}")
         self.q = share(q, "q")
         self.mode: Mode = mode
         self.signed = signed
         self.threshold = _Threshold(momentum, max_tracked) if running else None
 
     def forward(self, x: Tensor) -> Tensor:
+        """Apply ReLU to ``x`` with the quantile threshold of the batch."""
         running = self.threshold
         if running is None or self.q is None:
             return quantile_relu(x, self.q, self.mode, signed=self.signed)
@@ -323,4 +324,5 @@ class QuantileReLU(nn.Module):
         return quantile_relu(x, self.q, self.mode, signed=self.signed, threshold=running.value)
 
     def extra_repr(self) -> str:
+        """Return the settings, for printing the module."""
         return f"q={self.q}, mode={self.mode}" + ("" if self.signed else ", unsigned")

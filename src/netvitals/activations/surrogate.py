@@ -36,7 +36,7 @@ class _ReLUWithBSiLUSlope(torch.autograd.Function):
 
 
 def sugar_b_silu(x: Tensor, alpha: float = B_SILU_ALPHA) -> Tensor:
-    """Forward ReLU(x); backward the incoming gradient times the derivative of B-SiLU.
+    """Compute ReLU(x) in the forward pass, and use the derivative of B-SiLU in the backward pass.
 
     Args:
         x: values of any shape and floating dtype.
@@ -53,7 +53,7 @@ def sugar_b_silu(x: Tensor, alpha: float = B_SILU_ALPHA) -> Tensor:
 
 
 class SugarBSiLU(nn.Module):
-    """ReLU forward with a surrogate gradient that keeps negative units alive, see :func:`sugar_b_silu`.
+    """ReLU with a surrogate gradient that is not zero for negative inputs, see :func:`sugar_b_silu`.
 
     Args:
         alpha: shift of the surrogate, see :func:`b_silu`.
@@ -69,9 +69,11 @@ class SugarBSiLU(nn.Module):
         self.alpha = alpha
 
     def forward(self, x: Tensor) -> Tensor:
+        """Apply ReLU to ``x``, with the surrogate gradient in the backward pass."""
         return sugar_b_silu(x, self.alpha)
 
     def extra_repr(self) -> str:
+        """Return the shift, for printing the module."""
         return f"alpha={self.alpha:g}"
 
 
@@ -97,14 +99,14 @@ def noisy_relu(x: Tensor, p: Tensor | float, noise: Tensor, alpha: float = 1.0, 
 
 
 class NoisyReLU(nn.Module):
-    """ReLU when evaluated; in training a leaky side of slope 1−α with learned noise, see :func:`noisy_relu`.
+    """ReLU in evaluation, and a leaky ReLU with learned noise on its negative side in training, see :func:`noisy_relu`.
 
-    ``p`` is one learnable number, drawn from N(0, 1); ``noise`` is ``"half_normal"`` (ε = |N(0, 1)|) or ``"normal"``.
+    The negative side has slope 1 − α. The noise scale ``p`` is one learnable number, drawn from N(0, 1).
 
     Args:
         alpha: 1 minus the slope of the leaky side.
-        scale: of the noise.
-        noise: ``half_normal`` or ``normal``.
+        scale: size of the noise.
+        noise: ``"half_normal"`` (ε = |N(0, 1)|) or ``"normal"``.
 
     >>> NoisyReLU().eval()(torch.tensor([-1.0, 2.0])).tolist()
     [0.0, 2.0]
@@ -122,10 +124,12 @@ class NoisyReLU(nn.Module):
         self.p = nn.Parameter(torch.randn(()))
 
     def forward(self, x: Tensor) -> Tensor:
+        """Apply the noisy ReLU to ``x`` in training, and ReLU in evaluation."""
         if not self.training:
             return F.relu(x)
         draw = torch.randn_like(x)
         return noisy_relu(x, self.p, draw.abs() if self.noise == "half_normal" else draw, self.alpha, self.scale)
 
     def extra_repr(self) -> str:
+        """Return the settings, for printing the module."""
         return f"alpha={self.alpha:g}, scale={self.scale:g}, noise={self.noise}"

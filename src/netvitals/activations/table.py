@@ -34,11 +34,11 @@ PLACES: tuple[Any, ...] = (F, torch, torch.Tensor, torch.special)  # where a fun
 
 @dataclass(frozen=True, kw_only=True)
 class Activation:
-    """One elementwise activation under all its names.
+    """An elementwise activation with its names in torch and its properties.
 
     Args:
         name: what :func:`netvitals.activations.get` calls it.
-        formula: in plain characters; s is the logistic function, Phi the normal distribution.
+        formula: the formula in plain characters; s is the logistic function, Phi the normal distribution.
         modules: the classes that compute it.
         functions: what it is called in ``torch.nn.functional``, ``torch``, ``torch.special`` and ``torch.Tensor``;
             with a ``_`` behind it works in place. The first of them names a site.
@@ -75,7 +75,7 @@ class Activation:
         return self.functions[0] if self.functions else self.name
 
     def callables(self) -> Iterator[tuple[Callable[..., Any], bool]]:
-        """Every function and method that computes it, and whether that works in place."""
+        """List the torch functions and methods that compute this activation, and whether each works in place."""
         for name in self.functions:
             for found in called(name):
                 yield found, False

@@ -72,15 +72,17 @@ class Constants:
         (erratum E4).
         """
         if layer < 1:
-            raise ValueError(f"layers are counted from 1, got {layer}")
+            raise ValueError(f"layers are counted from 1; layer must be at least 1, got {layer}")
         return self.lam_prime * (self.q if layer == 1 and math.isfinite(self.q) else 1)
 
     def kappa(self, depth: int, beta: float = 1.0) -> float:
         """κ = β h α^{L−1} for a ``depth`` of L weight matrices and a teacher of strength ``beta``."""
         if depth < 1:
-            raise ValueError(f"depth counts weight matrices and is at least 1, got {depth}")
+            raise ValueError(f"depth is the number of weight matrices and must be at least 1, got {depth}")
         if math.isnan(self.slope) and depth > 1:
-            raise ValueError(f"the drive needs the slope f'(0), which does not exist here: {self.note}")
+            raise ValueError(
+                f"the escape rate (drive) needs the slope f'(0), which this activation does not have: {self.note}"
+            )
         return beta * self.h * (self.slope ** (depth - 1) if depth > 1 else 1.0)
 
     def drive(self, depth: int, width: int, beta: float = 1.0, clock: Literal["t", "s"] = "t") -> float:
@@ -88,7 +90,7 @@ class Constants:
         ``depth`` L, ``width`` N and a teacher of strength ``beta``. The paper prints K_s and uses it with t.
         """
         if clock not in ("t", "s"):
-            raise ValueError(f"clock is 't' (reduced time) or 's' (learning rate times steps), got {clock!r}")
+            raise ValueError(f"clock must be 't' (reduced time) or 's' (learning rate times steps), got {clock!r}")
         if width < 1:
             raise ValueError(f"width must be at least 1, got {width}")
         kappa = self.kappa(depth, beta)
@@ -114,7 +116,7 @@ class Constants:
 
 
 def constants(f: Activation) -> Constants:
-    """The constants of an activation, Gaussian expectations by :func:`netvitals.activations.expect`.
+    """Compute the constants of an activation that the saddle-escape theory uses, such as slope and Gaussian moments.
 
     Args:
         f: spec string, module or elementwise function; one that is not elementwise is a ``ValueError``.
@@ -132,7 +134,7 @@ def constants(f: Activation) -> Constants:
 def _of(key: Key) -> Constants:
     found = classify(key.source)
     if found._function is None:
-        raise ValueError(f"{key.token} has no constants: {found.why}")
+        raise ValueError(f"the activation {key.token} has no constants: {found.why}")
     function, offset = in_double(key.module()), found.offset
     centred = lambda g: function(g) - offset
     h = moment(centred, 1)

@@ -106,10 +106,10 @@ def _short(z: float) -> str:
 
 
 def crossings(f: Activation, theta: float) -> Crossings:
-    """Every crossing of |f'| = θ to 1e-10, and the active intervals between them.
+    """Find all inputs where |f'| crosses θ, to an accuracy of 1e-10, and the intervals where |f'| > θ.
 
-    The derivative is taken by autograd in float64 on a grid, extrema refined so that no narrow slit is missed, every
-    change of side bisected. A spec, or a module that a spec describes, is computed once.
+    The derivative is computed by autograd in float64 on a grid. The extrema of the derivative are refined so that no
+    narrow interval is missed, and each crossing is found by bisection. Results for named activations are cached.
 
     Args:
         f: spec string, module or elementwise function.
@@ -122,7 +122,7 @@ def crossings(f: Activation, theta: float) -> Crossings:
     (0.0, -inf)
     """
     if not theta >= 0:
-        raise ValueError(f"theta must not be negative, got {theta}: it is compared with |f'|")
+        raise ValueError(f"theta must not be negative, got {theta}: it is compared with the absolute value |f'|")
     return _of(Key(f), float(theta))
 
 
@@ -130,9 +130,12 @@ def crossings(f: Activation, theta: float) -> Crossings:
 def _of(key: Key, theta: float) -> Crossings:
     module = key.module()
     if isinstance(module, (TopK, QuantileReLU)):
-        raise ValueError(f"{key.token} is not elementwise: a gate there depends on its neighbours, so it has no f'(z)")
+        raise ValueError(
+            f"{key.token} is not elementwise, so it has no derivative f'(z) of its own input: give an elementwise "
+            "activation"
+        )
     if why := refusal(in_double(module)):
-        raise ValueError(f"{module} has no f'(z): {why}")
+        raise ValueError(f"{module} has no derivative f'(z): {why}")
     return _search(derivative(module), theta)
 
 
@@ -187,7 +190,7 @@ def _sampled(gate: Callable[[Tensor], Tensor], theta: float) -> tuple[Tensor, Te
     if not torch.isfinite(values).all():
         bad = float(points[~torch.isfinite(values)][0])
         if abs(bad) <= SPAN:
-            raise ValueError(f"the derivative is not finite at z = {bad:g}")
+            raise ValueError(f"the derivative of this activation is not finite at z = {bad:g}")
         values = torch.nan_to_num(values, nan=0.0)
     left, here, right = values[:-2], values[1:-1], values[2:]
     peak = (here >= left) & (here >= right) & (here <= theta) & ((here > left) | (here > right))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Anatomy:
-    """What a model is made of, as one pass showed it; made by :func:`~netvitals.anatomy.chart`.
+    """The structure of a model, traced in one forward pass: operations, layers, activations, norms and attention.
 
     Returned by :func:`chart`.
 
@@ -37,24 +37,24 @@ class Anatomy:
         modules: name → class of every module.
         values: every tensor of the pass, in the order they were made.
         operations: every aten call, in order.
-        parameters: all of them, with who reads them.
+        parameters: all parameters, with the operations that read them.
         layers: products of an activation with a parameter.
-        connections: what becomes of each layer's output, one per layer.
+        connections: the connections of each layer's output, one per layer.
         regions: activations.
         gates: products of two branches.
-        softmaxes: over data.
+        softmaxes: softmaxes over data.
         norms: layer, batch, group and root-mean-square norms, by what they compute.
         norm_readers: the layers that read each norm, one per norm.
         heads: attention blocks.
         gated: gated MLPs.
         experts: mixtures of experts.
         streams: residual streams.
-        recurrent: what is used several times in a pass.
-        inputs: values that came from outside.
-        outputs: values that the model returned.
-        skipped: place → why it is not charted.
-        passes: forward passes that it took.
-        tensors: what each value held.
+        recurrent: modules and layers that are used several times in a pass.
+        inputs: values passed to the model.
+        outputs: values returned by the model.
+        skipped: place → the reason why it is not included.
+        passes: number of forward passes used for tracing.
+        tensors: the tensor of each value.
     """
 
     model: str
@@ -106,7 +106,7 @@ class Anatomy:
         return self.layers_with("readout")
 
     def layers_with(self, role: Role) -> tuple[Layer, ...]:
-        """The layers of this ``role``."""
+        """Return all layers that have the given ``role``."""
         return tuple(layer for layer in self.layers if layer.role == role)
 
     @property
@@ -115,18 +115,28 @@ class Anatomy:
         sites = (self.layers, self.norms, self.softmaxes, self.gates, self.regions)
         return {site.name: site.role for kind in sites for site in kind}
 
+    def parameter(self, name: str) -> ParameterInfo | None:
+        """Return the parameter called ``name``, also if it is another name of a tied parameter; None if there is
+        none.
+        """
+        return self._parameters.get(name)
+
+    @cached_property
+    def _parameters(self) -> dict[str, ParameterInfo]:
+        return {name: p for p in self.parameters for name in (p.name, *p.ties)}
+
     @property
     def batch_dim(self) -> int | None:
         """The batch dimension of the first input that has one."""
         return next((self.values[v].batch_dim for v in self.inputs if self.values[v].batch_dim is not None), None)
 
     def producers(self, value: int) -> Operation | None:
-        """The operation that made ``value``; None for inputs, parameters and constants."""
+        """Return the operation that made ``value``; None for inputs, parameters and constants."""
         made = self.values[value].producer
         return None if made < 0 else self.operations[made]
 
     def readers(self, value: int) -> tuple[Operation, ...]:
-        """The operations that read ``value``."""
+        """Return all operations that read ``value``."""
         return tuple(self._readers.get(value, ()))
 
     @cached_property
@@ -143,10 +153,10 @@ class Anatomy:
         return out
 
     def at(self, region: Region) -> tuple[Tensor, Tensor]:
-        """What went into ``region`` and what came out, in the charted pass."""
+        """Return the input and output tensors of the activation ``region`` in the traced pass."""
         x, y = self.tensors[region.root], self.tensors[region.end]
         if x.shape != self.values[region.root].shape or y.shape != self.values[region.end].shape:
-            raise ValueError(f"the values at {region.name} were not kept; chart the model with keep_tensors=True")
+            raise ValueError(f"the tensors at {region.name} were not stored; use chart(..., keep_tensors=True)")
         return x, y
 
     def __str__(self) -> str:
@@ -155,7 +165,7 @@ class Anatomy:
         return outline_of(self)
 
     def to_html(self, path: str | Path | None = None, colours: Mapping[str, float] | None = None) -> str:
-        """The model as a page of its own that folds by modules.
+        """Write the model's structure as an HTML page in which modules can be folded.
 
         Args:
             path: a file to write; None only returns the text.

@@ -39,16 +39,16 @@ def chart(
     forward: Callable[[nn.Module, Any], Any] | None = None,
     keep_tensors: bool = True,
 ) -> Anatomy:
-    """Trace a forward pass of ``model`` and tell what it is made of; the model is left as it was.
+    """Trace one forward pass and return the structure of the model: layers, activations, norms, attention, streams.
 
-    The pass runs inside :func:`~netvitals.anatomy.preserve.preserved`: buffers, modes, generators and the attributes of
-    the user's modules are put back, and hooks that are not torch's own are left out. At most three more passes, without
-    tracing, find the batch dimension.
+    The model is left unchanged: buffers, modes, random generators and module attributes are restored afterwards. While
+    the model is traced, only torch's own hooks are called. At most three more forward passes, without tracing, find the
+    batch dimension.
 
     Args:
         model: any module; it is run without a loss. Compiled and data-parallel wrappers are taken off.
-        batch: what a loader yields: a tensor, a tuple of arguments, a dict of keywords; a target that ``forward`` has
-            no place for is left out.
+        batch: one batch as a data loader yields it: a tensor, a tuple of arguments, a dict of keywords; a target that
+            ``forward`` has no place for is left out.
         forward: how to run the model on a batch of another kind: ``forward(model, batch)``.
         keep_tensors: keep what every value held; without, an anatomy that is kept for long holds no activations, only
             parameters, buffers and what regions need to be replayed.
@@ -72,8 +72,8 @@ def chart(
     named = dict(named_tensors("input", batch))
     if not named:
         raise ValueError(
-            "the batch holds no tensor; give the model's input: x, a tuple of arguments or a dict, or anything with "
-            "forward=, a function of (model, batch)"
+            "the batch contains no tensor: give the model's input as a tensor, a tuple of arguments or a dict. For "
+            "other types pass forward=, a function of (model, batch)"
         )
     model = _unwrapped(model)
     call = forward or call_with

@@ -32,14 +32,14 @@ Source = Literal["input", "parameter", "buffer", "constant", "operation"]
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """A line of the user's code.
+    """One line of the user's source code.
 
     Part of :class:`Operation`.
 
     Attributes:
-        file: its path.
-        number: from 1.
-        text: what stands there.
+        file: path of the file.
+        number: line number, from 1.
+        text: the code of the line.
     """
 
     file: str
@@ -52,16 +52,16 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Value:
-    """A tensor as it was at one moment: an in-place operation makes a new value of the same tensor.
+    """A tensor at one point of the traced pass; an in-place operation makes a new value of the same tensor.
 
     Part of :class:`Anatomy`.
 
     Attributes:
-        index: its place in ``values``.
-        shape: in the charted pass.
-        dtype: as text.
+        index: its index in ``values``.
+        shape: shape in the traced pass.
+        dtype: the dtype as text.
         source: where it comes from: an input, a parameter, a buffer, a constant or an operation.
-        name: of an input, parameter or buffer.
+        name: name of the input, parameter or buffer.
         producer: the operation that made it, -1 for the others.
         batch_dim: the dimension that grows with the batch; None: the same for every batch.
     """
@@ -77,19 +77,19 @@ class Value:
 
 @dataclass(frozen=True, kw_only=True)
 class Operation:
-    """One aten call: what it read, what it made, and whose code called it.
+    """One aten operation of the traced pass, with its inputs, outputs and the line of user code that called it.
 
     Part of :class:`Anatomy`.
 
     Attributes:
-        index: its place in ``operations``.
+        index: its index in ``operations``.
         name: aten name without overload: "addmm", "relu", "where".
-        kind: what sort of operation it is.
+        kind: the kind of operation.
         inputs: values that it read.
         outputs: values that it made.
         module: dotted name of the innermost module that was running; "" is the model itself.
-        call: which call of that module, from 1.
-        line: of the user's code; None where it is not known.
+        call: number of this call of the module, from 1.
+        line: the line of user code; None if it is not known.
         func: the overload, for replaying; tensors among its arguments are Slots.
         args: positional arguments.
         kwargs: named arguments.
@@ -148,17 +148,17 @@ def tensors_in(made: Any) -> Iterator[Tensor]:
 
 @dataclass(frozen=True, kw_only=True)
 class ParameterInfo:
-    """A parameter under its first name; ``ties`` are the others of the same tensor.
+    """A parameter of the model under its first name; ``ties`` lists other names of the same tensor.
 
     Part of :class:`Anatomy`.
 
     Attributes:
         name: its first name.
-        shape: of the tensor.
+        shape: shape of the tensor.
         frozen: does not require a gradient.
         ties: other names of the same tensor.
         readers: operations that read it, through views.
-        role: of the layer that it belongs to.
+        role: role of the layer that it belongs to.
     """
 
     name: str
@@ -171,7 +171,7 @@ class ParameterInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class ParameterPart:
-    """A parameter or a part of it: ``tensor[index]`` of the parameter's tensor.
+    """A parameter of the model, or the part ``tensor[index]`` of it.
 
     Attributes:
         parameter: name of the parameter.
@@ -186,7 +186,7 @@ class ParameterPart:
     index: tuple[int | slice | tuple[int, ...], ...] = ()
 
     def of(self, tensor: Tensor) -> Tensor:
-        """The part of ``tensor``, the parameter's or anything of its shape, such as its gradient."""
+        """Return this part of ``tensor``, which is the parameter or has its shape, such as the gradient."""
         for dim, at in reversed(list(enumerate(self.index))):
             if isinstance(at, tuple):
                 tensor = tensor.index_select(dim, torch.tensor(at, device=tensor.device))

@@ -29,24 +29,25 @@ _SUMS = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class Region:
-    """One activation: f from the value ``root`` to the value ``end``.
+    """One activation f in the traced pass, from its input ``root`` to its output ``end``.
 
-    ``f`` replays the recorded operations on any tensor of the root's shape, in any dtype; it is differentiable.
+    The function ``f`` repeats the recorded operations on any tensor of the input's shape, in any dtype, and is
+    differentiable.
 
     Part of :class:`Anatomy`.
 
     Attributes:
-        name: of the site.
-        kind: what sort of function it is.
+        name: name of the site.
+        kind: the kind of function.
         root: the value it starts from.
         end: the value it ends at.
-        operations: that it is made of.
-        module: that ran.
-        call: which call of that module.
-        line: of the user's code.
+        operations: the operations it consists of.
+        module: name of the module that ran.
+        call: number of this call of the module.
+        line: the line of user code.
         f: replays the operations.
         text: the operations, for a reader: "sigmoid → mul".
-        role: what it is there for.
+        role: its role in the model, such as ``hidden activation``.
     """
 
     name: str
@@ -92,20 +93,20 @@ class Region:
 
 @dataclass(frozen=True, kw_only=True)
 class Gate:
-    """A product of two branches: values ``left`` and ``right`` with roots of their own.
+    """An elementwise product of two branches ``left`` and ``right``, as in a gated linear unit.
 
     Part of :class:`Anatomy`.
 
     Attributes:
-        name: of the site.
+        name: name of the site.
         operation: the product.
-        left: the same value twice: the halves of one tensor, as in ``nn.GLU``.
-        right: the other value.
+        left: one factor; the same value as ``right`` if both are halves of one tensor, as in ``nn.GLU``.
+        right: the other factor.
         output: value.
-        module: that ran.
-        call: which call of that module, from 1.
-        line: of the user's code.
-        role: what it is there for.
+        module: name of the module that ran.
+        call: number of this call of the module, from 1.
+        line: the line of user code.
+        role: its role in the model, such as ``hidden activation``.
     """
 
     name: str
@@ -156,7 +157,9 @@ def find_regions(flow: Dataflow, norms: Sequence[Norm]) -> tuple[tuple[Region, .
     ]
     for region in marked:
         if region.kind == "unclear":
-            skipped[region.name] = f"{region.text} is elementwise, but could not be replayed to see what it does"
+            skipped[region.name] = (
+                f"{region.text} is elementwise, but its operations could not be repeated on other inputs"
+            )
     return numbered(sorted(marked, key=lambda r: r.operations[-1])), numbered(gates), skipped
 
 

@@ -21,14 +21,18 @@ class Topology:
         for v, ps in parents.items():
             for p in ps:
                 if p not in parents:
-                    raise ValueError(f"node {v!r} names the parent {p!r}, which is not a node of the graph")
+                    raise ValueError(
+                        f"node {v!r} has the parent {p!r}, which is not a node of the graph: give only names of nodes"
+                    )
         self.parents = {v: tuple(dict.fromkeys(ps)) for v, ps in parents.items()}
         self.graph: nx.DiGraph = nx.DiGraph()
         self.graph.add_nodes_from(self.parents)
         self.graph.add_edges_from((p, v) for v, ps in self.parents.items() for p in ps)
         if not nx.is_directed_acyclic_graph(self.graph):
             stuck = nx.find_cycle(self.graph)[0][0]
-            raise ValueError(f"node {stuck!r} lies on a cycle: a network's graph must be acyclic (unroll recurrences)")
+            raise ValueError(
+                f"node {stuck!r} is part of a cycle, but a network's graph must be acyclic: unroll recurrences"
+            )
         self.order: tuple[str, ...] = tuple(nx.topological_sort(self.graph))
 
     @cached_property

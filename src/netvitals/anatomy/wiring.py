@@ -125,7 +125,7 @@ def why_not_alone(layer: Layer, anatomy: Anatomy) -> str:
         return f"its weight is a part of a larger parameter, {layer.part}"
     if layer.calls > 1:
         return f"its weight is used {layer.calls} times per forward pass: its gradient mixes several inputs"
-    info = next((p for p in anatomy.parameters if layer.weight in (p.name, *p.ties)), None)
+    info = anatomy.parameter(layer.weight)
     if info is None:
         return "its weight is computed from other parameters"
     if info.ties:

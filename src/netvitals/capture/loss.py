@@ -31,9 +31,9 @@ def _cross_entropy(output: Tensor, target: Tensor) -> Tensor:
         return F.cross_entropy(output, target)
     if target.shape == (output.shape[0], *output.shape[2:]):
         raise ValueError(
-            f"loss_fn='cross_entropy' is ambiguous: with an output of shape {tuple(output.shape)} and a target of "
-            f"shape {tuple(target.shape)} the classes may be dimension 1 or the last one. Give loss_fn='ce' for the "
-            f"last, or torch.nn.functional.cross_entropy for dimension 1"
+            f"loss_fn='cross_entropy' is ambiguous: with output shape {tuple(output.shape)} and target shape "
+            f"{tuple(target.shape)}, the class dimension may be 1 or the last one. Use loss_fn='ce' for the last, or "
+            "torch.nn.functional.cross_entropy for dimension 1"
         )
     return _ce(output, target)
 
@@ -90,13 +90,13 @@ def resolve_loss(loss_fn: LossFn) -> Callable[..., Tensor] | None:
     """
     if isinstance(loss_fn, type):
         name = loss_fn.__name__
-        raise TypeError(f"the loss is the class {name}; give an instance: {name}()")
+        raise TypeError(f"loss_fn is the class {name}, expected an instance: give {name}()")
     if loss_fn is None or callable(loss_fn):
         return loss_fn
     if not isinstance(loss_fn, str):
         raise TypeError(
             f"loss_fn must be a function of (output, target) or one of {', '.join(LOSSES)}, got a "
-            f"{type(loss_fn).__name__}; the order is (model, loss_fn, batch)"
+            f"{type(loss_fn).__name__}; the order of arguments is (model, loss_fn, batch)"
         )
     if loss_fn not in LOSSES:
         near = difflib.get_close_matches(loss_fn, LOSSES, n=2, cutoff=0.5)
@@ -152,6 +152,6 @@ def likelihood_of(loss_fn: LossFn, target: Any = None) -> str:
         return "mse" if target.is_floating_point() else "ce"
     given = "no loss_fn and no target" if loss_fn is None else repr(loss_fn)
     raise ValueError(
-        f"the kind of likelihood cannot be read off {given}: pass loss_fn as 'ce' or 'mse', or torch's cross_entropy "
-        f"or mse_loss {hint('likelihood-unknown')}"
+        f"the type of likelihood cannot be determined from {given}: pass loss_fn as 'ce' or 'mse', or torch's "
+        f"cross_entropy or mse_loss {hint('likelihood-unknown')}"
     )

@@ -66,13 +66,13 @@ def check_finite(nest: Any, what: str) -> None:
     """
     for tensor in tensors(nest):
         if tensor.is_meta:
-            raise ValueError(f"{what} is on the meta device and has no values; give it on the device of the model")
+            raise ValueError(f"{what} is on the meta device and has no values: move it to the device of the model")
         if tensor.is_floating_point():
             bad = int((~torch.isfinite(tensor)).sum())
             if bad:
                 raise ValueError(
-                    f"{what} holds {bad} values of {tensor.numel()} that are NaN or infinite; clean the batch first "
-                    f"{hint('not-finite')}"
+                    f"{what} has {bad} of {tensor.numel()} values that are NaN or infinite: give a batch with finite "
+                    f"values {hint('not-finite')}"
                 )
 
 
@@ -102,6 +102,6 @@ def output_tensor(output: Any, model: nn.Module) -> Tensor:
     names = f" ({', '.join(map(str, found))})" if isinstance(found, Mapping) else ""
     what = f"a {type(found).__name__} with {len(inside)} tensors{names}"
     raise ValueError(
-        f"{type(model).__name__} returns {what}; what is asked for needs one tensor. "
-        f"Give a model that returns one tensor, or an output with .logits {hint('output-shape')}"
+        f"{type(model).__name__} returns {what}, but this measurement needs one tensor. Give a model that returns one "
+        f"tensor, or an output with .logits {hint('output-shape')}"
     )

@@ -17,13 +17,13 @@ from netvitals.capture.reduce_over_ranks import PooledArrays as Pooled
 from netvitals.capture.site import Site
 from netvitals.capture.tensor_shard import TensorShard
 
-ALONE = "cannot be told from numbers of single ranks: those of the first"
+ALONE = "cannot be computed from the numbers of single ranks; those of rank 0 are shown"
 
 
 class Measurement(NamedTuple):
-    """One number: metric ``metric`` of vital sign ``vital`` at ``site`` on training step ``step``.
+    """One measured number: ``metric`` of the vital sign ``vital`` at ``site`` on training step ``step``.
 
-    A tuple, because hundreds of them are made on every measured step.
+    This is a tuple for speed, because every measured step makes hundreds of them.
 
     >>> Measurement(step=0, vital="gates", site="1", metric="mean", value=0.5).value
     0.5
@@ -38,8 +38,8 @@ class Measurement(NamedTuple):
 
 @dataclass(frozen=True)
 class ArrayMeasurement:
-    """The array ``value`` of ``metric`` of the vital sign ``vital`` at ``site`` on training step ``step``, for example
-    a number per channel.
+    """A measured array, for example one number per channel: the ``value`` of ``metric`` of ``vital`` at ``site`` and
+    ``step``.
 
     >>> ArrayMeasurement(0, "gates", site="1", metric="density@0.01", value=np.array([0.5, 0.25])).value.tolist()
     [0.5, 0.25]
@@ -53,10 +53,10 @@ class ArrayMeasurement:
 
 
 class Recorder:
-    """Collects small device tensors while a step is measured; they leave the device all at once.
+    """Collects the measurements of one step on the device, and moves them to the host in a single transfer.
 
     Args:
-        step: of training.
+        step: the training step.
 
     >>> recorder = Recorder(step=3)
     >>> recorder.vital = "gates"
@@ -90,35 +90,37 @@ class Recorder:
         values: Tensor,
         over: ReduceOverRanks | None = None,
     ) -> None:
-        """Note ``values`` of ``metrics`` at ``site`` (still on the device; no synchronisation happens here).
+        """Record ``values`` of ``metrics`` at ``site``; the tensors stay on the device, without synchronisation.
 
-        With several sites, ``values`` has a row for each. ``over`` is as in :meth:`on_host`.
+        With several sites, ``values`` has a row for each. ``over`` has the same meaning as in :meth:`on_host`.
         """
         sites = _names(site)
         self._check(sites, metrics, values.numel())
         self.on_host((values,), partial(self.put, sites, metrics), over)
 
     def write_array(self, site: Site | str | Sequence[Site | str], metric: str, values: Tensor) -> None:
-        """Note a whole small array ``values`` as ``metric`` at ``site``, for example one number per channel; with
-        several sites, ``values`` has a row for each.
+        """Record a small array ``values`` as ``metric`` at ``site``, for example one number per channel. With several
+        sites, ``values`` has a row for each.
         """
         sites = _names(site)
         if isinstance(site, str | Site):
             values = values[None]
         if len(sites) != len(values):
             raise ValueError(
-                f"{self.vital}: {len(values)} arrays {metric!r} for {len(sites)} sites {hint('vital-unsound')}"
+                f"{self.vital}: got {len(values)} arrays {metric!r} for {len(sites)} sites; each site needs one "
+                f"{hint('vital-unsound')}"
             )
         self.on_host((values,), partial(self.put_array, sites, metric))
 
     def on_host(
         self, tensors: Sequence[Tensor], finish: Callable[..., None], over: ReduceOverRanks | None = None
     ) -> None:
-        """Have ``finish(*arrays)`` called when these ``tensors`` have left the device, in double precision.
+        """Call ``finish(*arrays)`` with these ``tensors`` as float64 arrays after they have been moved to the host.
 
-        What is cheap is cheaper there: a mean over channels costs a fraction of an operation on the device. ``finish``
-        writes with :meth:`put` and :meth:`put_array`. Where several processes train one model, ``finish`` gets the
-        arrays of all of them, pooled as ``over`` says; without it they are those of the first rank, and that is said.
+        Small reductions, such as a mean over channels, are cheaper on the host than as separate device operations.
+        ``finish`` records its results with :meth:`put` and :meth:`put_array`. In distributed training, ``finish``
+        receives the arrays of all ranks, pooled as ``over`` says. Without ``over``, ``finish`` receives the arrays of
+        rank 0 only, and ``skipped`` says so.
         """
         if over is None:
             word: Kind = "same" if self.same else "alone"
@@ -128,25 +130,25 @@ class Recorder:
         self._on_device.append((self.vital, [t.detach() if t.requires_grad else t for t in tensors], finish, over))
 
     def put(self, site: Site | str | Sequence[Site | str], metrics: Sequence[str], values: np.ndarray) -> None:
-        """As :meth:`write`, for numbers that have left the device: ``values`` of ``metrics`` at ``site``."""
+        """Record ``values`` of ``metrics`` at ``site``, like :meth:`write` but for numbers already on the host."""
         sites, values = _names(site), np.asarray(values, dtype=np.float64)
         self._check(sites, metrics, values.size)
         self._numbers.append(((self.vital, sites, tuple(metrics)), values.reshape(-1)))
 
     def put_array(self, sites: Sequence[Site | str], metric: str, values: np.ndarray) -> None:
-        """As :meth:`write_array`, for arrays that have left the device: ``values`` of ``metric``, a row for each of
-        ``sites``.
+        """Record ``values`` of ``metric`` with a row for each of ``sites``, like :meth:`write_array` but for host
+        arrays.
         """
         self._arrays.append(((self.vital, _names(sites), (metric,)), values))
 
     def later(self, work: Callable[[], None]) -> None:
-        """Have ``work`` done before the measurements leave the device."""
+        """Call ``work`` just before the measurements are moved to the host."""
         self._later.append((self.vital, self.same, work))
 
     def leave_device(self) -> None:
-        """Move everything written so far to the host, in one transfer per device, and let go of the tensors.
+        """Move all recorded tensors to the host, in one transfer per device, and release them.
 
-        Nothing can be written any more; :meth:`columns` finishes the numbers, now or later.
+        Nothing can be recorded afterwards. :meth:`columns` computes the final numbers, now or later.
         """
         with torch.no_grad(), np.errstate(all="ignore"):
             while self._later:
@@ -173,14 +175,12 @@ class Recorder:
         self._moved = []
 
     def message(self, rank: int, facts: np.ndarray | None = None) -> Message:
-        """What left the device on ``rank``, with its row of ``facts``, to be added to that of other ranks."""
+        """Pack the numbers of this ``rank`` and its row of ``facts`` into a message that is summed over all ranks."""
         self._arrive()
         return message_of([entry for entry, *_ in self._on_host], rank, facts, self.examples_of)
 
     def take(self, message: Message | None) -> None:
-        """Go on with the numbers of all ranks, the summed ``message``; None where they are not known, and this one
-        stands alone.
-        """
+        """Continue with the summed ``message`` of all ranks; None means that only this rank's numbers are available."""
         self._arrive()
         if message is None:
             self._on_host = [one for one in self._on_host if not one[0].over.pieces]
@@ -196,7 +196,7 @@ class Recorder:
                 self.skipped[f"{what} (other ranks)"] = ALONE
 
     def columns(self) -> StepColumns:
-        """Everything written so far, in plain numbers."""
+        """Return everything recorded so far as columns of numbers."""
         self.leave_device()
         self._arrive()
         queue, self._on_host = self._on_host, []
@@ -217,15 +217,15 @@ class Recorder:
         )
 
     def measurements(self) -> tuple[list[Measurement], list[ArrayMeasurement]]:
-        """Everything written so far as measurements."""
+        """Return everything recorded so far as a list of measurements."""
         columns = self.columns()
         return columns.measurements(), columns.array_measurements()
 
     def _check(self, sites: tuple[str, ...], metrics: Sequence[str], size: int) -> None:
         if size != len(metrics) * len(sites):
             raise ValueError(
-                f"{self.vital}: {len(metrics)} metrics {tuple(metrics)} at {len(sites)} sites for {size} values "
-                f"{hint('vital-unsound')}"
+                f"{self.vital}: got {size} values for {len(metrics)} metrics {tuple(metrics)} at {len(sites)} sites; "
+                f"each metric needs one value per site {hint('vital-unsound')}"
             )
 
     def _guarded(self, work: Callable[..., None], *args: np.ndarray) -> None:
@@ -235,8 +235,8 @@ class Recorder:
             from netvitals.capture.engine.schedule import warn  # it imports this file
 
             warn(
-                f"measurements of {self.vital!r} on step {self.step} are incomplete: {type(error).__name__}: {error}",
-                "look-failed",
+                f"some measurements of {self.vital!r} at step {self.step} are missing: {type(error).__name__}: {error}",
+                "measurement-failed",
             )
 
 

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
 
 class Result:
-    """Base of results, frozen dataclasses all: ``to_dict()``, ``to_frame()`` where it is a table, ``_repr_html_``.
+    """Base class of all results: frozen dataclasses with ``to_dict()`` and, for tables, ``to_frame()``.
 
-    ``skipped`` (place → reason) says what could not be measured. A subclass that is a table implements ``rows()``.
+    ``skipped`` maps each place that could not be measured to the reason. A subclass that is a table implements
+    ``rows()``.
 
     >>> @dataclass(frozen=True)
     ... class Count(Result):
@@ -32,17 +33,17 @@ class Result:
     skipped: Mapping[str, str] = {}
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers, strings, lists and dicts, ready for JSON; not-a-number and infinity become None."""
+        """Convert to plain numbers, strings, lists and dicts for JSON; NaN and infinity become None."""
         assert is_dataclass(self)
         found = {f.name: plain(getattr(self, f.name)) for f in fields(self) if not f.name.startswith("_")}
         return {**found, "skipped": dict(self.skipped)}
 
     def rows(self) -> list[dict[str, Any]]:
-        """One dict a row, for results that are tables."""
-        raise TypeError(f"{type(self).__name__} is not a table; to_dict() has all of it")
+        """Return the table as a list of dicts, one per row."""
+        raise TypeError(f"{type(self).__name__} is not a table, so it has no rows: use to_dict() instead")
 
     def to_frame(self) -> pl.DataFrame:
-        """The table as a polars frame, one row a place."""
+        """Return the table as a polars data frame, one row per place."""
         import polars as pl
 
         return pl.DataFrame(self.rows(), infer_schema_length=None)

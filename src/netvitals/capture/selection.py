@@ -45,10 +45,12 @@ def picked(names: Iterable[str], only: Only, what: str = "place") -> list[str]:
         only = [only] if isinstance(only, str) else list(only)
         for pattern in only:
             if not isinstance(pattern, str):
-                raise TypeError(f"only takes names, patterns or a function of a name, got a {type(pattern).__name__}")
+                raise TypeError(
+                    f"only= must be names, patterns or a function of a name, got a {type(pattern).__name__}"
+                )
             if not any(lets_through(pattern, n) for n in known):
                 raise ValueError(f"there is no {what} {pattern!r}; there are {some or 'none'}")
     found = [n for n in known if lets_through(only, n)]
     if not found and callable(only):
-        raise ValueError(f"the function given as only lets no {what} through; there are {some or 'none'}")
+        raise ValueError(f"the function given as only= selects no {what}; there are {some or 'none'}")
     return found

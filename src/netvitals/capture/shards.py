@@ -46,7 +46,10 @@ def local(t: Tensor) -> Tensor:
     if not is_distributed(t):
         return t
     if any(p.is_partial() for p in t.placements):  # type: ignore[attr-defined]
-        raise ValueError(f"it is a sum that the ranks have not added up yet {hint('sharded')}")
+        raise ValueError(
+            "the parameter is a partial sum that the ranks have not added up yet, so its value is not available "
+            f"{hint('sharded')}"
+        )
     piece: Tensor = t.to_local()  # type: ignore[attr-defined]
     return piece
 
@@ -138,7 +141,10 @@ def _whole_spec(of_fsdp: Any) -> Any:
     """How a parameter of FSDP2 is cut when FSDP has put its own pieces together."""
     spec = getattr(of_fsdp, "_unsharded_dtensor_spec", None) or getattr(of_fsdp, "_tp_spec", None)
     if spec is None:
-        raise NotImplementedError(f"this version of torch does not say how FSDP's parameters are cut {hint('sharded')}")
+        raise NotImplementedError(
+            "this version of torch does not expose how FSDP splits its parameters, so they cannot be measured "
+            f"{hint('sharded')}"
+        )
     return spec
 
 
@@ -186,7 +192,7 @@ def _slices(flat: Any) -> Iterable[Any]:
     if known is not None:
         return list(known)
     raise ValueError(
-        f"FSDP with use_orig_params=False and NO_SHARD is not known here; use use_orig_params=True {hint('sharded')}"
+        f"FSDP with use_orig_params=False and NO_SHARD is not supported; use use_orig_params=True {hint('sharded')}"
     )
 
 

@@ -13,10 +13,10 @@ Follows = Literal["bn_direct", "norm_direct", "post_add", "linear", "input", "ot
 
 @dataclass(frozen=True)
 class Site:
-    """A place in the model, with a name that stays the same from step to step.
+    """A place in the model where something is measured; its name is the same at every step.
 
-    Module sites carry the module's dotted name; the second call of one module in a forward pass is ``name#2``.
-    Functional activations are named after the module whose forward called them: ``block.0.gelu()``.
+    The site of a module has the module's dotted name. The second call of a module in one forward pass is named
+    ``name#2``. A functional activation is named after the module that calls it, as in ``block.0.gelu()``.
 
     Attributes:
         name: dotted name of the module, or of the call.

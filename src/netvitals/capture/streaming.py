@@ -56,7 +56,8 @@ def stream_over(
         tensor = next(tensors((task.args, dict(task.kwargs))), None)
         if tensor is None or tensor.numel() == 0:
             raise ValueError(
-                f"batch {batches} of the loader has no tensor with elements: {type(one).__name__} {hint('batch-empty')}"
+                f"batch {batches} of the loader is a {type(one).__name__} without a tensor that has elements; give "
+                f"batches with at least one example {hint('batch-empty')}"
             )
         check_finite((task.args, dict(task.kwargs)), f"batch {batches} of the loader")
         if first is not None and not batches:
@@ -71,7 +72,10 @@ def stream_over(
         if progress is not None:
             progress(batches, planned)
     if batches == 0:
-        raise ValueError(f"the loader gave no batches: is it an iterator that has been used up? {hint('batch-empty')}")
+        raise ValueError(
+            "the loader yields no batches: if it is an iterator, it may be exhausted; give a DataLoader or a list "
+            f"{hint('batch-empty')}"
+        )
     return Streamed(examples, batches, dict(observer.skipped))
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -34,7 +35,7 @@ def loss_and_batch(loss_fn: Any, batch: Any) -> tuple[LossFn, Any]:
     if batch is not LEFT_OUT:
         return loss_fn, batch
     if loss_fn is None or isinstance(loss_fn, str) or callable(loss_fn):
-        raise TypeError("no batch was given; the order is (model, batch) or (model, loss_fn, batch)")
+        raise TypeError("no batch was given; the order of arguments is (model, batch) or (model, loss_fn, batch)")
     return None, loss_fn
 
 
@@ -66,7 +67,19 @@ class Task:
 
     def run(self, model: nn.Module) -> Any:
         """The output of another ``model`` of the same kind."""
-        return model(*self.args, **self.kwargs) if self.call is None else self.call(model, self.args[0])
+        if self.call is not None:
+            return self.call(model, self.args[0])
+        try:
+            return model(*self.args, **self.kwargs)
+        except (TypeError, AttributeError) as error:
+            odd = next((a for a in self.args if isinstance(a, Mapping | np.ndarray)), None)
+            if odd is None:
+                raise
+            what, wanted = "a NumPy array", "torch.from_numpy(x)"
+            if isinstance(odd, Mapping):
+                what = f"a dict of {', '.join(map(str, odd))}"
+                wanted = "(input, target), or a dict with the names of the arguments of forward"
+            raise TypeError(f"the model was called with {what} and raised {error!r}; give {wanted}") from error
 
     def loss(self, output: Any) -> Tensor:
         """The loss of an ``output``, one number; a model's own ``output.loss`` where no loss function was given."""
@@ -75,8 +88,8 @@ class Task:
             found = output if self.call is not None and isinstance(output, Tensor) and output.numel() == 1 else found
             if found is None:
                 raise TypeError(
-                    f"no loss_fn was given, and the model's output, a {type(output).__name__}, holds no loss; "
-                    f"give loss_fn, or a batch with labels that the model takes {hint('no-loss')}"
+                    f"no loss_fn was given, and the model's output, a {type(output).__name__}, contains no loss. Give "
+                    f"loss_fn, or a batch with labels from which the model computes its loss {hint('no-loss')}"
                 )
         else:
             found = self.loss_fn(main_output(output) if takes_tensor(self.loss_fn) else output, *self.targets)
@@ -84,7 +97,7 @@ class Task:
             what = (
                 f"a tensor of shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
             )
-            raise TypeError(f"the loss function must return one number as a tensor, got {what} {hint('no-loss')}")
+            raise TypeError(f"loss_fn must return one number as a tensor, got {what} {hint('no-loss')}")
         return found.reshape(()) if found.ndim else found  # no operation of ours in its graph
 
     @property
@@ -100,7 +113,7 @@ class Task:
         first = next((t for t in tensors((self.args, dict(self.kwargs))) if t.ndim), None)
         if first is None:
             raise ValueError(
-                f"the batch has no input tensor with a batch dimension: give (x, y) with x of shape (B, …) "
+                "the batch has no input tensor with a batch dimension: give (x, y) with x of shape (batch size, …) "
                 f"{hint('batch-empty')}"
             )
         return int(first.shape[0])
@@ -111,7 +124,8 @@ def check_values(model: nn.Module) -> None:
     empty = next((name for name, p in model.named_parameters() if p.is_meta), None)
     if empty is not None:
         raise ValueError(
-            f"{empty} is on the meta device and has no values: call model.to_empty(device=...) and load or draw weights"
+            f"{empty} is on the meta device and has no values: call model.to_empty(device=...) and initialise or load "
+            "the weights"
         )
 
 
@@ -130,7 +144,7 @@ def task_of(
     Args:
         model: the model, called as ``model(*args, **kwargs)``.
         loss_fn: a function of (output, target), a name, or None.
-        batch: what a loader yields.
+        batch: one batch as a data loader yields it.
         forward: how to run the model on a batch of any other kind, ``forward(model, batch)``; ``loss_fn`` is a function
             of (output, batch) then, and with None the output is the loss or holds it.
 
@@ -164,7 +178,7 @@ def task_of(
         name = next((n for n in TARGETS if n in inputs), None)
         if name is None:
             raise TypeError(
-                f"a batch with a loss function needs a target; this dict has {', '.join(map(str, inputs))}, none of "
+                f"loss_fn needs a target, but this dict has only {', '.join(map(str, inputs))} and none of "
                 f"{', '.join(TARGETS)}. Give (inputs, target), or leave loss_fn out if the model returns its own loss "
                 f"{hint('no-loss')}"
             )
@@ -175,8 +189,11 @@ def task_of(
         x = inputs_[0] if len(inputs_) == 1 else tuple(inputs_)
         return Task(model, loss_fn, *_arguments(model, x), (target,))
     if loss_fn is not None:
+        one = ""
+        if isinstance(batch, Iterable) and not isinstance(batch, tuple | list | Tensor):
+            one = ": give one of its batches, next(iter(loader))"
         raise TypeError(
-            f"with a loss function the batch must be a pair (x, y) or a dict with a target, got {_what(batch)} "
+            f"with loss_fn, the batch must be a pair (x, y) or a dict with a target, got {_what(batch)}{one} "
             f"{hint('no-loss')}"
         )
     x = batch[0] if isinstance(batch, tuple | list) and batch else batch
@@ -229,7 +246,10 @@ def inputs_of(model: nn.Module, batch: Any) -> Task:
 
 def model_in(model: nn.Module, dtype: torch.dtype) -> nn.Module:
     """A copy of a model in another precision, which it can run in."""
-    twin = copy.deepcopy(model).to(dtype)
+    made = [t for m in model.modules() for t in vars(m).values() if isinstance(t, Tensor) and not t.is_leaf]
+    twin = copy.deepcopy(model, {id(t): t.detach().clone() for t in made}).to(
+        dtype
+    )  # of activations kept as attributes
     for module in twin.modules():  # Hugging Face's experts run in one grouped product, which knows no float64
         if callable(choose := getattr(module, "set_experts_implementation", None)):
             choose("eager")

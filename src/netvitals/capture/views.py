@@ -69,11 +69,12 @@ class Layout:
 
 @dataclass
 class ActivationView:
-    """An activation as it ran at ``site``: input ``x``, output ``a`` (both detached), and the function ``f`` itself.
+    """One call of an activation at ``site``: detached input ``x``, detached output ``a`` and the function ``f``.
+
     Shown to :meth:`Vital.activation`.
 
-    ``x_view`` and ``a_view`` are the same by channel; what several vital signs need of them is reduced once, small
-    inputs together (``stacks``).
+    ``x_view`` and ``a_view`` are input and output arranged by channel. Reductions that several vital signs need are
+    computed once, for several small inputs together (``stacks``).
     """
 
     site: Site
@@ -97,7 +98,7 @@ class ActivationView:
         return channel_view(self.a, self.site.channel_dim)
 
     def as_view(self, t: Tensor) -> Tensor:
-        """Any tensor ``t`` of the input's shape (a gradient, say) in the layout of ``x_view``."""
+        """Rearrange a tensor ``t`` of the input's shape, such as a gradient, by channel like ``x_view``."""
         return channel_view(t, self.site.channel_dim)
 
     @cached_property
@@ -134,8 +135,10 @@ class ActivationView:
         return (0,) if self.x_view.ndim == 2 else (0, 2)
 
     def by_channel(self, recorder: Recorder) -> ByChannel:
-        """Mean, variance and positive share of the input by channel, as ``recorder`` will have them: those of small
-        inputs are filled in when the look ends. What is to be computed with is :attr:`mean` and the others below."""
+        """Return mean, variance and positive fraction of the input by channel, for writing to ``recorder`` only. Values
+        of small inputs are filled in at the end of the measured step. To compute with these values, use :attr:`mean`
+        and the attributes below it.
+        """
         if self._numbers is None and self.stacks is not None:
             self._numbers = self.stacks.add(recorder, self.x_view)
         if self._numbers is None:
@@ -197,10 +200,11 @@ class ActivationView:
 
 @dataclass
 class ProductView:
-    """A product of two branches at ``site``, such as silu(g)·u of a gated MLP: the factors ``first`` and ``second``
-    (detached), which gate each other. Shown to :meth:`Vital.product`.
+    """An elementwise product at ``site``, as in a gated MLP, with detached factors ``first`` and ``second``.
 
-    What the gradient of the first is multiplied with is the second, and the other way round.
+    Shown to :meth:`Vital.product`.
+
+    Each factor gates the other: the gradient of the first is multiplied by the second, and vice versa.
     """
 
     site: Site
@@ -215,12 +219,13 @@ class ProductView:
 
 @dataclass
 class HeadsView:
-    """An attention block as it ran at ``site``: softmax(``scale`` · q kᵀ + ``mask``) v, in heads. Shown to
-    :meth:`Vital.heads`.
+    """One call of an attention block at ``site``: softmax(``scale`` · q kᵀ + ``mask``) v, by head.
 
-    ``q``, ``k`` and ``v`` are (examples, heads, positions, channels); grouped heads have fewer keys and values. Where
-    the block writes its scores out, ``logits`` and ``weights`` are there as well, (examples, heads, queries, keys).
-    With ``causal`` the first query sees the first key only, and so on.
+    Shown to :meth:`Vital.heads`.
+
+    ``q``, ``k`` and ``v`` have shape (examples, heads, positions, channels); with grouped heads there are fewer keys
+    and values. If the block computes its scores as tensors, ``logits`` and ``weights`` have shape (examples, heads,
+    queries, keys). With ``causal``, query number i attends to keys 1 to i only.
     """
 
     site: Site
@@ -236,8 +241,9 @@ class HeadsView:
 
 @dataclass
 class RouterView:
-    """The choice of experts as it ran at ``site``: ``scores`` (tokens, experts), shares of one where they are
-    ``probabilities``, and the ``top_k`` experts that were ``chosen``. Shown to :meth:`Vital.router`.
+    """One call of a router at ``site``: ``scores`` (tokens, experts) and the ``top_k`` ``chosen`` experts per token.
+
+    Shown to :meth:`Vital.router`. If ``probabilities`` is true, the scores of a token sum to one.
     """
 
     site: Site
@@ -249,8 +255,9 @@ class RouterView:
 
 @dataclass
 class LinearView:
-    """A linear or convolution layer as it ran at ``site``: input ``x``, output ``y`` (detached), and the ``module``.
-    Shown to :meth:`Vital.linear`.
+    """One call of a linear or convolution layer at ``site``, with detached input ``x`` and output ``y``.
+
+    Shown to :meth:`Vital.linear`. ``module`` is the layer itself.
     """
 
     site: Site
@@ -261,8 +268,9 @@ class LinearView:
 
 @dataclass
 class TensorView:
-    """Any other tensor ``value`` looked at as it passed ``site``: the residual stream, the output of a norm
-    (``module``) or of the model. Shown to :meth:`Vital.tensor`.
+    """Any other tensor ``value`` at ``site``, such as the residual stream or the output of a norm ``module``.
+
+    Shown to :meth:`Vital.tensor`.
     """
 
     site: Site
@@ -281,11 +289,14 @@ class TensorView:
 
 @dataclass
 class ParameterView:
-    """All parameters ``params`` on a measured step, by dotted name. Shown to :meth:`Vital.parameters`.
+    """All parameters of the model on a measured step, as ``params`` by dotted name.
 
-    ``before`` and ``grads`` are there when an optimizer is watched: the values before its step and the gradients it
-    used. ``initial`` holds the values when watching began, ``modules`` the modules, ``anatomy`` what the model is made
-    of, where a pass was seen, ``pieces`` what a rank holds, where none holds everything.
+    Shown to :meth:`Vital.parameters`.
+
+    With a watched optimizer, ``before`` has the values before its step and ``grads`` the gradients it used. ``initial``
+    has the values at the start of watching, and ``modules`` the modules. ``anatomy`` is the traced structure of the
+    model, if a forward pass was traced. If parameters are sharded, ``pieces`` describes the part of each parameter on
+    this rank.
     """
 
     params: Mapping[str, Tensor]
@@ -297,14 +308,14 @@ class ParameterView:
     pieces: Mapping[str, Piece] = field(default_factory=dict)  # what a rank holds, where none holds everything
 
     def over(self, kinds: Kind | tuple[Kind, ...], names: Sequence[str]) -> ReduceOverRanks:
-        """How numbers ``kinds`` of the parameters ``names``, a row each, are pooled over ranks."""
+        """Return how the numbers ``kinds`` of the parameters ``names`` (one row each) are pooled over ranks."""
         kinds = (kinds,) if isinstance(kinds, str) else kinds
         if not self.pieces:
             return ReduceOverRanks(("same",) * len(kinds))
         return ReduceOverRanks(kinds, pieces=True, shares=np.array([1 / self.pieces[n].holders for n in names]))
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Of the whole tensor ``name``."""
+        """Return the shape of the whole tensor ``name``, also if it is sharded."""
         return self.pieces[name].shape if self.pieces else tuple(self.params[name].shape)
 
     @cached_property
@@ -327,8 +338,8 @@ class ParameterView:
         return list(groups.values())
 
     def rows(self, which: Literal["params", "initial", "grads", "before"], names: list[str]) -> Tensor:
-        """The tensors ``names`` of one group, ``which`` of the mappings, as rows of a matrix (tensors × elements), at
-        least float32.
+        """Return the tensors ``names`` of one group from the mapping ``which``, as rows of a matrix in at least
+        float32.
         """
         source: Mapping[str, Tensor] = getattr(self, which)
         rows = [source[name].detach().reshape(-1) for name in names]

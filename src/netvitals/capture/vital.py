@@ -26,11 +26,11 @@ KINDS = ("activation", "product", "heads", "router", "linear", "norm", "attentio
 
 
 class Metric(NamedTuple):
-    """What one number of a vital sign is, and what it is counted in (empty for a pure number).
+    """The meaning and unit of one number that a vital sign measures.
 
     Attributes:
-        meaning: one phrase that says what is counted.
-        unit: what it is counted in; empty for a pure number.
+        meaning: one phrase that says what the number is.
+        unit: its unit; empty for a pure number.
 
     >>> Metric("share of gates above the threshold", "share").unit
     'share'
@@ -42,17 +42,17 @@ class Metric(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class WatchContext:
-    """What a vital sign may know before the first look: the model, who trains it, and a batch to try it on.
+    """What a vital sign can use before training: the model, its optimizers, its scheduler and a fixed batch.
 
     Args:
         model: the watched model, uncompiled.
-        optimizers: those the watch was given.
+        optimizers: the optimizers that were passed to the watch.
         probe: inputs, targets and loss function (or None) of the fixed batch, if there is one.
-        training: whether steps follow; False in a checkup, which looks once.
-        scheduler: of the learning rate, where the user gave one (or several).
-        total_steps: how long training goes on, where the user says so.
-        found: asks for optimizers that were seen at work, where none was given.
-        given: tensors that are trained in the place of the model's own, by name.
+        training: True in training; False in a checkup, which measures once.
+        scheduler: learning-rate scheduler or schedulers, if the user passed any.
+        total_steps: number of training steps, if the user passed it.
+        found: function that returns the optimizers detected so far, if none was passed.
+        given: tensors that are trained instead of the model's own parameters, by name.
 
     >>> WatchContext(model=nn.Linear(2, 1)).known_optimizers()
     ()
@@ -68,58 +68,58 @@ class WatchContext:
     given: Mapping[str, Tensor] = field(default_factory=dict)
 
     def parameters(self) -> dict[str, Tensor]:
-        """What is trained, by name."""
+        """Return all tensors that are trained, by name."""
         return {**dict(self.model.named_parameters()), **self.given}
 
     def known_optimizers(self) -> tuple[Optimizer, ...]:
-        """Those that were given, or else those seen at work so far."""
+        """Return the optimizers passed to the watch, or else those detected in the training loop so far."""
         return self.optimizers or tuple(self.found() if self.found is not None else ())
 
     def fixed_batch(self, vital: str) -> tuple[Callable[..., Tensor], tuple[Any, Any]]:
-        """The loss function and the batch (inputs, targets) of the probe; a sentence where one is missing.
+        """Return loss function, inputs and targets of the fixed batch, or raise an error that says what is missing.
 
         Args:
-            vital: name of the vital sign that asks, for the sentence.
+            vital: name of the vital sign, for the error message.
         """
         if self.probe is None:
             raise ValueError(
-                f"the vital sign {vital!r} looks at a fixed batch, and none was given: "
-                f"pass probe=(x, y, loss_fn) to watch {hint('needs-probe')}"
+                f"the vital sign {vital!r} is measured on a fixed batch, but none was given: pass probe=(x, y, "
+                f"loss_fn) to watch {hint('needs-probe')}"
             )
         x, y, loss_fn = self.probe
         if loss_fn is None:
             raise ValueError(
-                f"the vital sign {vital!r} needs a loss, and the probe has none: pass probe=(x, y, loss_fn) to watch "
-                f"{hint('needs-probe')}"
+                f"the vital sign {vital!r} needs a loss, but probe= has no loss function: pass probe=(x, y, loss_fn) "
+                f"to watch {hint('needs-probe')}"
             )
         return loss_fn, (x, y)
 
     def optimizer(self, vital: str) -> Optimizer | None:
-        """The optimizer, None where no step follows; a sentence where a watch was given none, or several.
+        """Return the optimizer, or None in a checkup; raise an error if a watch has none or several.
 
         Args:
-            vital: name of the vital sign that asks, for the sentence.
+            vital: name of the vital sign, for the error message.
         """
         if not self.training:
             return None
         if len(self.optimizers) != 1:
             count = f"{len(self.optimizers)} were" if self.optimizers else "none was"
             raise ValueError(
-                f"the vital sign {vital!r} needs the optimizer's rule and learning rate, and {count} given: "
-                f"pass optimizer= to watch, one that moves the whole model {hint('needs-probe')}"
+                f"the vital sign {vital!r} needs exactly one optimizer that updates the whole model, and {count} "
+                f"given: pass optimizer= to watch {hint('needs-probe')}"
             )
         return self.optimizers[0]
 
 
 class Vital:
-    """One vital sign. The engine calls the methods below on measured steps only, with autograd switched off.
+    """Base class of vital signs. The methods below are called on measured steps only, with autograd switched off.
 
-    Write reductions to the recorder as device tensors; never call ``.item()`` or ``.cpu()`` here. State that lives
-    from step to step belongs to the instance. A method that raises is reported once, and this vital sign is
-    switched off at that site; the user's training goes on.
+    Write reductions to the recorder as device tensors; never call ``.item()`` or ``.cpu()`` in these methods. Keep
+    state between steps in attributes of the instance. If a method raises, the error is reported once and the vital sign
+    is turned off at that site; training continues.
 
-    ``title``, ``meaning`` and ``metrics`` introduce it to people: the report's glossary, docs/vital-signs.md and
-    ``netvitals vitals`` are made of them. A metric's name may hold a place for a value, as in ``density@{theta}``.
+    ``title``, ``meaning`` and ``metrics`` appear in the report, in docs/vital-signs.md and in ``netvitals vitals``. A
+    metric's name may contain a placeholder for a value, as in ``density@{theta}``.
 
     >>> import netvitals, torch
     >>> class Largest(Vital):
@@ -171,74 +171,74 @@ class Vital:
         return None
 
     def begin(self, context: WatchContext) -> None:
-        """Once, before the first look. Take what is needed from ``context``, or raise a sentence that says what is
-        missing: nothing has been trained yet.
+        """Prepare the vital sign, once before training. Take what you need from ``context``, or raise an error that
+        says what is missing.
 
         Args:
             context: model, optimizers and probe of the watch.
         """
 
     def activation(self, recorder: Recorder, view: ActivationView) -> None:
-        """Right after an activation ran in the measured forward pass.
+        """Called right after an activation function in a measured forward pass.
 
         Args:
-            recorder: where numbers are written.
+            recorder: the recorder to which numbers are written.
             view: input, output and function of the activation.
         """
 
     def product(self, recorder: Recorder, view: ProductView) -> None:
-        """Right after two branches were multiplied element by element, as a gated linear unit does.
+        """Called right after an elementwise product of two branches, as in a gated linear unit.
 
         Args:
-            recorder: where numbers are written.
+            recorder: the recorder to which numbers are written.
             view: the two factors.
         """
 
     def heads(self, recorder: Recorder, view: HeadsView) -> None:
-        """Right after an attention block ran.
+        """Called right after an attention block in a measured forward pass.
 
         Args:
-            recorder: where numbers are written.
+            recorder: the recorder to which numbers are written.
             view: queries, keys and values by head.
         """
 
     def router(self, recorder: Recorder, view: RouterView) -> None:
-        """Right after the experts of a mixture were chosen.
+        """Called right after the router of a mixture of experts has chosen experts.
 
         Args:
-            recorder: where numbers are written.
+            recorder: the recorder to which numbers are written.
             view: the router's logits and what was chosen.
         """
 
     def linear(self, recorder: Recorder, view: LinearView) -> None:
-        """Right after a linear or convolution layer ran.
+        """Called right after a linear or convolution layer in a measured forward pass.
 
         Args:
-            recorder: where numbers are written.
+            recorder: the recorder to which numbers are written.
             view: input, output and weight of the layer.
         """
 
     def tensor(self, recorder: Recorder, view: TensorView) -> None:
-        """Right after a norm, attention, residual block or the whole model produced its output.
+        """Called right after a norm, attention block, residual block or the whole model has produced its output.
 
         Args:
-            recorder: where numbers are written.
+            recorder: the recorder to which numbers are written.
             view: the output.
         """
 
     def gradient(self, recorder: Recorder, view: Any, g: Tensor) -> None:
-        """When the gradient of the loss with respect to that site's output arrives in the backward pass.
+        """Called in the backward pass, with the gradient of the loss with respect to a site's output.
 
         Args:
-            recorder: where numbers are written.
-            view: what the forward pass showed of this site.
+            recorder: the recorder to which numbers are written.
+            view: the view of this site in the forward pass.
             g: the gradient, shaped like the site's output.
         """
 
     def parameters(self, recorder: Recorder, view: ParameterView) -> None:
-        """Once at the end of a measured step, after the optimizer moved.
+        """Called once at the end of a measured step, after the optimizer has updated the parameters.
 
         Args:
-            recorder: where numbers are written.
+            recorder: the recorder to which numbers are written.
             view: values, gradients and updates by name.
         """

@@ -140,6 +140,8 @@ class LoopChecks:
 
     def _enters(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         grad = torch.is_grad_enabled()
+        if grad:
+            self._parameters.forward_begins()
         try:
             with detached_context():  # what is computed here is no operation of the model's
                 self._batches.entered(module, args, kwargs, grad, self.open)

@@ -36,6 +36,7 @@ class Slot:
     others: bool = False  # another optimizer has stepped on top of gradients that this one has not used
     mixing: bool = False  # and a backward pass has added to them
     there: bool = False  # the last backward pass left gradients
+    early: int = 0  # steps between a forward pass and its backward pass
 
     @property
     def kind(self) -> str:
@@ -67,19 +68,26 @@ class ParameterChecks:
         self._before: list[tuple[Tensor, Tensor, int]] = []
         self._moved: list[tuple[Tensor, Tensor, Tensor]] = []  # as they were before and after the last measured step
         self._equal = {n: p for n, p in model.named_parameters() if p.requires_grad and _equal_rows(p)}
+        self._pending = ""  # the last forward pass ("forward"), and a step after it ("step"), before its backward pass
         self._lint()
 
     # ------------------------------------------------------------------ events
 
+    def forward_begins(self) -> None:
+        """The model is called with gradients."""
+        self._pending = "forward"
+
     def backward_begins(self) -> None:
         """Note whose gradients have been cleared since their last step, and whose have not."""
         for slot in self.slots.values():
+            slot.early += self._pending == "step"
             if slot.left:
                 slot.uncleared = not any(_cleared(p, g) for p, g in slot.left)
                 slot.left = slot.left if slot.uncleared else []
             if len(self.slots) > 1 and not slot.uncleared:
                 dirty = any(bool(_sample(p.grad).any()) for p in slot.sample() if p.grad is not None)
                 slot.mixing = slot.others = slot.others and dirty
+        self._pending = ""
 
     def backward_ends(self, whole: bool) -> None:
         """Note which optimizers' gradients are there, on steps that are measured ``whole``."""
@@ -96,6 +104,7 @@ class ParameterChecks:
             slot = self.slots[id(optimizer)] = Slot(optimizer)
             self.made[tuple(sorted(map(id, slot.params)))] += 1
         slot.steps += 1
+        self._pending = self._pending and "step"
         slot.carried += slot.uncleared and bool(slot.left) and not any(_cleared(p, g) for p, g in slot.left)
         slot.mixed += slot.mixing
         slot.mixing = slot.others = slot.uncleared = False
@@ -209,7 +218,11 @@ class ParameterChecks:
                     record.ask("gradients of another loss")
                     if slot.mixed >= 0.8 * (slot.steps - 1) and slot.carried < 0.2 * slot.steps:
                         record.fail("gradients of another loss", optimizer=slot.kind, steps=slot.mixed)
-            if slot.whole >= 2:
+            if slot.steps >= 2 and len(slots) == 1:
+                record.ask("step before backward")
+            if len(slots) == 1 and slot.early >= max(2, 0.8 * slot.steps):
+                record.fail("step before backward", optimizer=slot.kind, steps=slot.early)
+            elif slot.whole >= 2:
                 record.ask("gradients gone")
                 record.ask("all gradients zero")
                 if slot.missing == slot.whole:

@@ -13,6 +13,7 @@ import importlib.metadata
 import os
 import pkgutil
 import sys
+from typing import Any
 
 import typer
 
@@ -23,7 +24,6 @@ LAB = ("reproduce", "claims", "studies")  # commands of netvitals-lab
 app = typer.Typer(
     name="netvitals",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     help="Watches a PyTorch model while it trains and tells you what is wrong and why.",
 )
@@ -38,7 +38,7 @@ def _version(value: bool) -> None:
 @app.callback()
 def _root(
     version: bool = typer.Option(
-        False, "--version", callback=_version, is_eager=True, help="Print the version and leave."
+        False, "--version", callback=_version, is_eager=True, help="Print the version and exit."
     ),
 ) -> None:
     pass
@@ -63,6 +63,7 @@ def main(arguments: list[str] | None = None) -> None:
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:], "--help"]
     command = typer.main.get_command(app)
+    _without_type_of_flags(command)
     names = list(getattr(command, "commands", {}))
     if arguments and arguments[0] in LAB and arguments[0] not in names:
         _refuse(f"{arguments[0]} is a command of the papers' studies: pip install netvitals-lab")
@@ -75,6 +76,15 @@ def main(arguments: list[str] | None = None) -> None:
         if os.environ.get("NETVITALS_DEBUG"):
             raise
         _refuse(_sentence(error))
+
+
+def _without_type_of_flags(command: Any) -> None:
+    """Help says ``--json``, not ``--json <bool>``."""
+    for option in (*command.params, command.get_help_option(typer.Context(command))):
+        if getattr(option, "is_flag", False):
+            option.metavar = ""
+    for inner in getattr(command, "commands", {}).values():
+        _without_type_of_flags(inner)
 
 
 def _sentence(error: Exception) -> str:

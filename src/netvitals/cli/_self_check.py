@@ -135,9 +135,7 @@ def _diagnoses(bench: Bench) -> str:
     found = bench.run.findings()
     asked = [c for c in found.checked if c.series]
     if not asked:
-        raise Broken(
-            "no rule found a measurement to look at: please report it with the output of netvitals doctor --json"
-        )
+        raise Broken("no check had any measurement: please report this with the output of netvitals doctor --json")
     return f"{len(asked)} rules were asked"
 
 

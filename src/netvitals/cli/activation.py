@@ -26,20 +26,22 @@ def register(app: typer.Typer) -> None:
 
 def describe_activation(
     name: str = typer.Argument(
-        help="A spec: gelu, softplus:20, relu2:15, topk:gelu:0.75; or PKG.MODULE:NAME of your own function or module."
+        help="Name of an activation, such as gelu, softplus:20 or topk:gelu:0.75, or PKG.MODULE:NAME of your own."
     ),
     theta: Annotated[
-        list[float] | None, typer.Option(help="Gate threshold; may be repeated. [default: 0.01, 0.1]")
+        list[float] | None, typer.Option(help="Threshold for gate density; may be repeated. [default: 0.01, 0.1]")
     ] = None,
-    mu: float = typer.Option(-0.05, help="Mean pre-activation at which density is predicted."),
-    depth: int = typer.Option(4, help="Weight matrices of the network, for the drive."),
-    width: int = typer.Option(64, help="Hidden width of the network, for the drive."),
-    beta: float = typer.Option(1.0, help="Strength of the teacher mode, for the drive."),
+    mu: float = typer.Option(-0.05, help="Mean pre-activation for which gate density is predicted."),
+    depth: int = typer.Option(4, help="Number of weight matrices of the network, for the escape rate."),
+    width: int = typer.Option(64, help="Hidden width of the network, for the escape rate."),
+    beta: float = typer.Option(
+        1.0, help="Strength of the function to learn (beta of the teacher), for the escape rate."
+    ),
     as_json: bool = typer.Option(
-        False, "--json", help='Print one JSON object; infinities are the strings "inf" and "-inf".'
+        False, "--json", help='Print one JSON object, with infinities as the strings "inf" and "-inf".'
     ),
 ) -> None:
-    """Formula values, class, gate crossings, constants and predictions of an activation."""
+    """Describe an activation: formula, class, gate thresholds, constants and predictions."""
     from rich.console import Console
 
     from netvitals.capture import plain
@@ -147,11 +149,13 @@ def _module(name: str) -> nn.Module:
     try:
         found = getattr(importlib.import_module(head), rest, None)
     except ModuleNotFoundError as error:
-        raise ValueError(f"{name!r} is read as PKG.MODULE:NAME, and there is no module {error.name!r} here") from None
+        raise ValueError(
+            f"{name!r} was read as PKG.MODULE:NAME, but there is no module {error.name!r} in this environment"
+        ) from None
     finally:
         sys.path.remove("")
     if found is None:
-        raise ValueError(f"module {head} has no {rest!r}")
+        raise ValueError(f"the module {head} has no attribute {rest!r}")
     return A.get(found)
 
 

@@ -22,18 +22,21 @@ def examine_model(
     target: Annotated[
         str,
         typer.Argument(
-            metavar="PKG.MODULE:FACTORY", help="A function without arguments that returns model, loss_fn, batch."
+            metavar="PKG.MODULE:FACTORY",
+            help="Import path of a function without arguments that returns (model, loss_fn, batch).",
         ),
     ],
-    html: Annotated[Path | None, typer.Option(help="Also write the page to this file.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Also write an HTML report to this file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print measurements and findings as JSON.")] = False,
-    curvature: Annotated[bool, typer.Option(help="Also look at the curvature between layers.")] = True,
-    singular: Annotated[bool, typer.Option(help="Also look for dead directions.")] = False,
+    curvature: Annotated[bool, typer.Option(help="Also measure the curvature between layers.")] = True,
+    singular: Annotated[
+        bool, typer.Option(help="Also measure dead directions of norms, attention and hidden units.")
+    ] = False,
     lr: Annotated[
-        float | None, typer.Option(help="Learning rate of gradient descent: also say when a plateau ends.")
+        float | None, typer.Option(help="Learning rate of SGD; if given, also forecast when a loss plateau ends.")
     ] = None,
 ) -> None:
-    """Measure every vital sign of a model on one batch, and say what they mean."""
+    """Measure every vital sign of a model on one batch, and print the findings."""
     from rich.console import Console
 
     found = examined(target, curvature=curvature, singular=singular, lr=lr)
@@ -79,7 +82,8 @@ def examined(target: str, *, curvature: bool, singular: bool, lr: float | None =
             )
         except (RuntimeError, IndexError) as error:  # what torch raises when model, batch and loss do not fit
             raise ValueError(
-                f"the model, loss_fn and batch of {target} do not work together: {error} {hint('factory-failed')}"
+                f"the model, loss_fn and batch that {target} returns do not work together: {error} "
+                f"{hint('factory-failed')}"
             ) from error
 
 
@@ -95,7 +99,7 @@ def made(target: str, parts: tuple[str, ...] = ("model", "loss_fn", "batch = (x,
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         raise ValueError(
-            f"there is no module {error.name!r} to import from {here}; run the command where "
+            f"there is no module {error.name!r} that can be imported from {here}; run the command in a folder where "
             f"`python -c 'import {module_name}'` works {hint('factory-failed')}"
         ) from error
     except Exception as error:
@@ -110,15 +114,15 @@ def made(target: str, parts: tuple[str, ...] = ("model", "loss_fn", "batch = (x,
             if callable(v) and not n.startswith("_") and getattr(v, "__module__", "") == module_name
         ]
         names = f"; it has {', '.join(known[:8])}" if known else ""
-        raise ValueError(f"{module_name} has no function {name!r}{names} {hint('factory-failed')}")
+        raise ValueError(f"the module {module_name} has no function {name!r}{names} {hint('factory-failed')}")
     try:
         result = factory()
     except Exception as error:
-        raise ValueError(f"{target} raised {type(error).__name__}: {error} {hint('factory-failed')}") from error
+        raise ValueError(f"calling {target} raised {type(error).__name__}: {error} {hint('factory-failed')}") from error
     if not isinstance(result, tuple | list) or len(result) != len(parts):
         given = f"{len(result)} values" if isinstance(result, tuple | list) else f"a {type(result).__name__}"
         raise ValueError(
-            f"{target} must return {len(parts)} things, {', '.join(parts[:-1])} and {parts[-1]}; it returned {given} "
+            f"{target} must return {len(parts)} values, {', '.join(parts[:-1])} and {parts[-1]}; it returned {given} "
             f"{hint('factory-failed')}"
         )
     return tuple(result)

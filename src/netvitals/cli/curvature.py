@@ -21,35 +21,40 @@ def examine_curvature(
         str,
         typer.Argument(
             metavar="PKG.MODULE:FACTORY",
-            help="A function without arguments that returns model, loss_fn, and a batch or a list of batches.",
+            help="Import path of a function without arguments that returns (model, loss_fn, batch or list of batches).",
         ),
     ],
-    probes: Annotated[int, typer.Option(help="Products spent on each layer.")] = 20,
-    refine: Annotated[int, typer.Option(help="Rounds for the spectral norms of the blocks.")] = 0,
+    probes: Annotated[int, typer.Option(help="Number of Hessian-vector products per layer.")] = 20,
+    refine: Annotated[int, typer.Option(help="Number of Lanczos rounds for the spectral norms of Hessian blocks.")] = 0,
     nodes: Annotated[
-        list[str] | None, typer.Option(help="Names or globs of layers; once for each. Default: the model's blocks.")
+        list[str] | None,
+        typer.Option(help="Name or glob pattern of layers; may be repeated. [default: the model's blocks]"),
     ] = None,
-    learning_rate: Annotated[
-        float | None, typer.Option(help="Of plain SGD: the largest eigenvalue is held against 2/lr.")
+    lr: Annotated[
+        float | None, typer.Option(help="Learning rate of SGD; the largest eigenvalue is compared with 2/lr.")
     ] = None,
     mode: Annotated[str, typer.Option(help="as_is, train (dropout off) or eval.")] = "as_is",
     resume: Annotated[
         Path | None,
-        typer.Option(help="A folder for the state of a measurement of many batches: the same command goes on there."),
+        typer.Option(
+            help="Folder for the state of a long measurement; the same command continues it after an interruption."
+        ),
     ] = None,
-    html: Annotated[Path | None, typer.Option(help="Also write the page to this file.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print every pair of layers as JSON.")] = False,
+    html: Annotated[Path | None, typer.Option(help="Also write an HTML report to this file.")] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the results for every pair of layers as JSON.")
+    ] = False,
 ) -> None:
-    """Say which layers share curvature, where Gauss–Newton fails, and what an optimizer should couple."""
+    """Report which layers share curvature, where Gauss–Newton is inaccurate, and how sharp the loss is."""
     from netvitals.capture import plain
     from netvitals.cli.checkup import made
 
     if mode not in ("as_is", "train", "eval"):
-        raise ValueError(f"mode is {mode!r}, expected as_is, train or eval")
+        raise ValueError(f"mode must be as_is, train or eval, got {mode!r}")
     model, loss_fn, batch = made(target)
     options: dict[str, Any] = {"probes": probes, "refine": refine, "nodes": nodes or None, "mode": mode}
     options["resume"] = resume
-    found = measured(target, model, loss_fn, batch, learning_rate=learning_rate, **options)
+    found = measured(target, model, loss_fn, batch, lr=lr, **options)
     if as_json:
         answer = {"sentences": found.sentences(), "pairs": found.rows(), "cost": found.cost, "skipped": found.skipped}
         typer.echo(json.dumps(plain(answer)))
@@ -59,7 +64,7 @@ def examine_curvature(
         typer.echo(found.to_html(html), err=as_json)
 
 
-def measured(target: str, model: Any, loss_fn: Any, batch: Any, *, learning_rate: float | None, **options: Any) -> Any:
+def measured(target: str, model: Any, loss_fn: Any, batch: Any, *, lr: float | None, **options: Any) -> Any:
     """The report, with a bar and the time left on stderr while products are made."""
     import torch
     from rich.console import Console
@@ -74,7 +79,7 @@ def measured(target: str, model: Any, loss_fn: Any, batch: Any, *, learning_rate
 
     from netvitals import curvature
 
-    optimizer = None if learning_rate is None else torch.optim.SGD(model.parameters(), lr=learning_rate)
+    optimizer = None if lr is None else torch.optim.SGD(model.parameters(), lr=lr)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     shown = Console(stderr=True, emoji=False)
     with Progress(*columns, TimeRemainingColumn(), console=shown, transient=True) as bar:
@@ -90,5 +95,6 @@ def measured(target: str, model: Any, loss_fn: Any, batch: Any, *, learning_rate
             )
         except (RuntimeError, IndexError) as error:  # what torch raises when model, batch and loss do not fit
             raise ValueError(
-                f"the model, loss_fn and batch of {target} do not work together: {error} {hint('factory-failed')}"
+                f"the model, loss_fn and batch that {target} returns do not work together: {error} "
+                f"{hint('factory-failed')}"
             ) from error

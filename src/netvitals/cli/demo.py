@@ -26,11 +26,11 @@ def register(app: typer.Typer) -> None:
 
 
 def run_demo(
-    out: Annotated[Path, typer.Option(help="Folder for the runs and reports.")] = Path("runs/demo"),
-    seed: Annotated[int, typer.Option(help="Seed of weights and data.")] = 0,
+    out: Annotated[Path, typer.Option(help="Folder in which runs and reports are written.")] = Path("runs/demo"),
+    seed: Annotated[int, typer.Option(help="Random seed of weights and data.")] = 0,
     show: Annotated[bool, typer.Option("--open", help="Open the report in the browser.")] = False,
 ) -> None:
-    """Train a network with a bug that its loss hides, read the finding, apply the fix, and compare."""
+    """Train a network with a hidden bug, print the finding, and train it again with the fix."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
 

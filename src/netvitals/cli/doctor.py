@@ -22,10 +22,14 @@ def register(app: typer.Typer) -> None:
 
 
 def run_doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON: parts, extras, capabilities, checks.")] = False,
-    check: Annotated[bool, typer.Option(help="Train a small network, with a watch and without, and compare.")] = True,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print versions, optional packages, capabilities and checks as JSON.")
+    ] = False,
+    check: Annotated[
+        bool, typer.Option(help="Test the installation by training a small network with and without a watch.")
+    ] = True,
 ) -> None:
-    """Say what is installed and what can be done with it, and try out the whole way from a watch to a report."""
+    """Check the installation: list installed packages, and test training, measuring and reporting."""
     from netvitals.cli._self_check import self_check
 
     seen = examine()

@@ -8,23 +8,23 @@ from typing import Annotated
 
 import typer
 
-from netvitals._help import NOT_SEEN, TROUBLES
+from netvitals._help import CODES, NOT_SEEN
 from netvitals.cli import _groups
 
 HEAD = """# Troubleshooting
 
-Written by `netvitals explain --codes`. A warning or an error of netvitals ends with a code:
-`(netvitals explain no-loss)`. The command prints the entry below without a network; each entry has its own anchor here.
+Written by `netvitals explain --codes`. Warnings and errors of netvitals end with a code, such as
+`(netvitals explain no-loss)`. `netvitals explain CODE` prints the entry that is also on this page.
 
-An error about an argument (*every must be a whole number of steps, 1 or more, got 0*) has no code: it says what was
-given, what was expected and what to do. A warning never ends your training: the failure was ours and was caught, and
-`skipped` lists what was not measured. `NETVITALS_DEBUG=1` before a command shows the traceback behind an error.
-`netvitals doctor` checks the installation."""
+An error about an argument (*every must be a whole number of steps, 1 or more, got 0*) has no code. Such an error says
+what was given, what was expected and what to do. A warning never ends your training: the error inside netvitals was
+caught, and `skipped` lists what was not measured. Set `NETVITALS_DEBUG=1` before a command to see the traceback of an
+error. `netvitals doctor` checks the installation."""
 
 PLACES = """## What could not be measured
 
-A watch and a checkup list in `skipped`, and under *Not measured* of the findings, which places they could not measure,
-and why:"""
+`skipped` of a watch or checkup lists the places that could not be measured, with the reason. The findings list them
+under *Not measured*. The possible reasons are:"""
 
 
 def register(app: typer.Typer) -> None:
@@ -35,22 +35,24 @@ def explain_name(
     name: Annotated[
         str,
         typer.Argument(
-            help="A finding, a vital sign, or the code of a warning; or the number of a finding of RUN, from 1. "
-            "A run alone lists its findings."
+            help="Name of a finding or vital sign, or code of a warning. With RUN, the number of a finding also works. "
+            "With the path of a run alone, all its findings are listed."
         ),
     ] = "",
-    run: Annotated[Path | None, typer.Argument(help="A run: its folder, or the .sqlite file.")] = None,
-    reference: Annotated[bool, typer.Option("--reference", help="Print docs/findings.md.")] = False,
-    codes: Annotated[bool, typer.Option("--codes", help="Print docs/troubleshooting.md.")] = False,
+    run: Annotated[Path | None, typer.Argument(help="Folder or .sqlite file of a run.")] = None,
+    reference: Annotated[
+        bool, typer.Option("--reference", help="Print the reference of all findings in Markdown.")
+    ] = False,
+    codes: Annotated[bool, typer.Option("--codes", help="Print the explanations of all codes in Markdown.")] = False,
 ) -> None:
-    """Explain a finding, a vital sign or the code of a warning; without a name, list them."""
+    """Explain a finding, a vital sign or the code of a warning; without a name, list all of them."""
     if codes:
         typer.echo(troubleshooting(), nl=False)
     elif name == "not-seen":
         for reason, advice in _not_seen():
             typer.echo(f"{reason}\n  what to do: {advice}\n")
-    elif name in TROUBLES:
-        entry = TROUBLES[name]
+    elif name in CODES:
+        entry = CODES[name]
         typer.echo(f"{entry.title}.\n\nwhy: {entry.why}\n\nwhat to do: {entry.advice}")
     elif reference:
         from netvitals import findings
@@ -74,7 +76,9 @@ def _explain_finding(name: str, run: Path | None) -> None:
         return
     if run is None:
         if name.isdigit():
-            raise ValueError(f"which run has finding {name}? give its folder: netvitals explain {name} RUN")
+            raise ValueError(
+                f"finding number {name} of which run? Give the folder of the run: netvitals explain {name} RUN"
+            )
         if name in rules:
             typer.echo(explain(name))
         else:
@@ -83,7 +87,7 @@ def _explain_finding(name: str, run: Path | None) -> None:
     all_findings = findings.diagnose(runs.open_run(run)).all
     if name.isdigit():
         if not 1 <= int(name) <= len(all_findings):
-            raise ValueError(f"{run} has {len(all_findings)} findings; there is no number {name}")
+            raise ValueError(f"{run} has {len(all_findings)} findings, so there is no finding number {name}")
         chosen = [all_findings[int(name) - 1]]
     else:
         rule = rule_named(name).name
@@ -103,7 +107,7 @@ def _explain_vital(name: str, rules: set[str]) -> None:
     if name in vitals.REGISTRY:
         list_vitals([name])
         return
-    known = sorted({*rules, *vitals.REGISTRY, *TROUBLES, "not-seen"})
+    known = sorted({*rules, *vitals.REGISTRY, *CODES, "not-seen"})
     near = difflib.get_close_matches(name, known, 3, 0.5)
     meant = f"did you mean {' or '.join(near)}?" if near else "netvitals explain lists them"
     raise ValueError(f"there is no finding, vital sign or code {name!r}; {meant}")
@@ -119,7 +123,7 @@ def _list() -> None:
     for kind in vitals.REGISTRY.values():
         typer.echo(f"{kind.name:28} {kind.title}")
     typer.echo("\nCodes of warnings and errors\n")
-    for slug, entry in TROUBLES.items():
+    for slug, entry in CODES.items():
         typer.echo(f"{slug:28} {entry.title}")
     typer.echo(f"{'not-seen':28} Places that could not be measured")
 
@@ -127,7 +131,7 @@ def _list() -> None:
 def troubleshooting() -> str:
     """``docs/troubleshooting.md``: an anchor for every code."""
     parts = [HEAD]
-    for slug, entry in TROUBLES.items():
+    for slug, entry in CODES.items():
         parts.append(f'<a id="{slug}"></a>\n\n## {entry.title}\n\n`netvitals explain {slug}`')
         parts.append(f"{entry.why}\n\n**What to do:** {entry.advice}")
     rows = [f"| {reason} | {advice} |" for reason, advice in _not_seen()]

@@ -20,16 +20,16 @@ def check_before_training(
         str,
         typer.Argument(
             metavar="PKG.MODULE:FACTORY",
-            help="A function without arguments that returns model, loss_fn, loader, optimizer.",
+            help="Import path of a function without arguments that returns (model, loss_fn, loader, optimizer).",
         ),
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print the checks as JSON.")] = False,
     junit: Annotated[Path | None, typer.Option(help="Also write the checks as JUnit XML to this file.")] = None,
-    html: Annotated[Path | None, typer.Option(help="Also write the page to this file.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Also write an HTML report to this file.")] = None,
     batches: Annotated[int, typer.Option(help="Read at most this many batches.")] = 24,
-    seconds: Annotated[float, typer.Option(help="About so long it may take.")] = 60.0,
+    seconds: Annotated[float, typer.Option(help="Approximate time limit in seconds.")] = 60.0,
 ) -> None:
-    """Look for bugs before training; exit code 1 where a check failed, 0 where none did, 2 where it could not run."""
+    """Check for bugs before training. Exit code 1: a check failed; 2: the checks could not run."""
     from netvitals.cli.checkup import made
     from netvitals.preflights import preflight
 

@@ -15,12 +15,17 @@ def register(app: typer.Typer) -> None:
 
 
 def list_vitals(
-    names: Annotated[list[str] | None, typer.Argument(help="Only these, with every metric.")] = None,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print the table of docs/vital-signs.md.")] = False,
-    reference: Annotated[bool, typer.Option("--reference", help="Print docs/vital-signs.md.")] = False,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Names of vital signs to describe, with all their metrics. [default: all]"),
+    ] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print a table of all vital signs in Markdown.")] = False,
+    reference: Annotated[
+        bool, typer.Option("--reference", help="Print the reference of all vital signs and metrics in Markdown.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
 ) -> None:
-    """List the vital signs: name, title, meaning, metrics, how often."""
+    """List the vital signs with their meaning, their metrics, and how often they are measured."""
     from rich.console import Console
     from rich.text import Text
 
@@ -35,11 +40,11 @@ def list_vitals(
         return
     console = Console(emoji=False)
     for kind in chosen:
-        state = "on by default" if kind.default else "only if asked for"
+        state = "on by default" if kind.default else "off by default"
         needs = f"; needs {kind.needs}" if kind.needs else ""
         console.print(Text.assemble((kind.name, "bold"), f"  {kind.title}", (f"  ({state}{needs})", "dim")))
         console.print(Text(f"  {kind.meaning}"))
-        console.print(Text(f"  measured on {vitals.how_often(kind)}", style="dim"))
+        console.print(Text(f"  measured {vitals.how_often(kind)}", style="dim"))
         if names:
             for metric, (meaning, unit) in kind.metrics.items():
                 console.print(Text(f"  {metric:18} {meaning}{f' ({unit})' if unit else ''}"))

@@ -105,18 +105,19 @@ def cliff(
     resamples: int = 1000,
     seed: int = 0,
 ) -> Cliff:
-    """Fit the cliff of accuracy over sparsity to one's own points.
+    """Fit the sparsity at which accuracy starts to fall steeply (the cliff), from your own runs.
 
-    There is a cliff where the fit is steeper and downward behind its breakpoint, clearly better than one straight line
-    (F of 6 or more), and 5 % of the reference are lost between it and the sparsest point.
+    A cliff exists only if the fitted curve falls more steeply beyond its breakpoint. Two line segments must also fit
+    clearly better than one line (F ≥ 6). In addition, at least 5 % of the reference accuracy must be lost between the
+    breakpoint and the sparsest run.
 
     Args:
         sparsity: measured sparsity of every run, at five different values or more: ``drift.sparsity(...).mean``.
-        accuracy: of the same runs; for a loss, give its reciprocal.
+        accuracy: accuracy of the same runs; for a loss, give its reciprocal.
         reference: the accuracy of a dense run, which counts as 1; by default that of the least sparse points.
         groups: one label a point: whole groups (configurations, seeds) are resampled instead of points.
         resamples: behind the interval.
-        seed: of the resampling.
+        seed: seed of the resampling.
 
     Returns:
         The fit with its interval, or that there is no cliff and why.
@@ -129,11 +130,11 @@ def cliff(
     """
     x, y = np.asarray(sparsity, dtype=np.float64), np.asarray(accuracy, dtype=np.float64)
     if x.shape != y.shape or x.ndim != 1:
-        raise ValueError(f"sparsity and accuracy must be two lists of one length, got {x.shape} and {y.shape}")
+        raise ValueError(f"sparsity and accuracy must be two lists of the same length, got {x.shape} and {y.shape}")
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
-        raise ValueError("sparsity and accuracy must be finite; leave out runs that diverged, and say so")
+        raise ValueError("sparsity and accuracy must be finite: leave out diverged runs, and report how many")
     if x.size and not (x.min() >= 0 and x.max() <= 1):
-        raise ValueError(f"sparsity is a share from 0 to 1, got {x.min():g} to {x.max():g}")
+        raise ValueError(f"sparsity must be a fraction from 0 to 1, got {x.min():g} to {x.max():g}")
     dense = float(y[x == x.min()].mean()) if reference is None and x.size else reference
     if dense is None or not dense > 0:
         raise ValueError(f"the reference accuracy must be positive, got {dense}")

@@ -106,18 +106,19 @@ def set_drift(
     scale: float | None = None,
     readout: str | None = None,
 ) -> Dial:
-    r"""Rescale the readout in place, by ``scale`` or so that ⟨o, ∇ℓ⟩ on ``batch`` becomes ``target``.
+    r"""Rescale the readout layer in place, so that weights drift more or less in training.
 
-    Everything else of the model stays as it was. Call it on a fresh model, before the optimiser is made or after. Where
-    the readout's weight is tied to the embedding (GPT-2), a hook scales the logits instead; it stays with the model
-    until ``remove()`` and is not part of its ``state_dict``.
+    The readout weight is multiplied by ``scale``, or by the factor for which ⟨o, ∇ℓ⟩ on ``batch`` becomes ``target``.
+    All other parameters stay unchanged. Call this function on a freshly initialised model, before or after making the
+    optimizer. If the readout weight is tied to the embedding (GPT-2), a forward hook scales the logits instead. The
+    hook on the logits stays until ``remove()`` is called, and is not part of the ``state_dict``.
 
     Args:
         model: the model.
         loss_fn: a function of (output, target), a mean over the batch; or its name.
-        batch: what a loader yields, a few hundred examples.
+        batch: one batch as a data loader yields it, a few hundred examples.
         mode: ``"as_is"``, ``"train"`` (dropout modules off) or ``"eval"``: how the push is measured.
-        seed: what noise is left in the model is drawn with it.
+        seed: seed of the random numbers that the model draws.
         target: the push to reach; 0 makes the readout zero.
         scale: or the factor itself.
         readout: name of the layer; by default the one that makes the output, found by dataflow.
@@ -132,10 +133,10 @@ def set_drift(
     2.0
     """
     if (target is None) == (scale is None):
-        raise ValueError("give either the target ⟨o, ∇ℓ⟩ or the scale of the readout")
+        raise ValueError("give exactly one of target (the value of ⟨o, ∇ℓ⟩) and scale (the factor on the readout)")
     for name, value in (("target", target), ("scale", scale)):
         if value is not None and not (math.isfinite(value) and value >= 0):
-            raise ValueError(f"{name} must be a number that is not negative, got {value}")
+            raise ValueError(f"{name} must be a non-negative number, got {value}")
     name, layer, tied = _readout(task_of(uncompiled(model), loss_fn, batch), readout)
     put, undo = _scaled_logits(layer) if tied else _scaled_weights(layer)
     count = 0
@@ -195,14 +196,14 @@ def _scaled_logits(layer: Any) -> tuple[Callable[[float], None], Callable[[], No
 
 
 def push(model: nn.Module, loss_fn: LossFn, batch: Any, *, mode: Mode = "as_is", seed: int = 0) -> Tensor:
-    """⟨o, ∇ℓ⟩ of every example of a mean-reduced loss; the model is left as it was.
+    """Compute ⟨o, ∇ℓ⟩, the inner product of output and loss gradient, for every example of a batch.
 
     Args:
         model: any model whose output is a tensor, or holds logits.
         loss_fn: a function of (output, target), or its name.
-        batch: what a loader yields.
+        batch: one batch as a data loader yields it.
         mode: ``"as_is"``, ``"train"`` or ``"eval"``.
-        seed: what noise is left in the model is drawn with it.
+        seed: seed of the random numbers that the model draws.
 
     Returns:
         A tensor of shape (examples,), in float64.
@@ -213,18 +214,22 @@ def push(model: nn.Module, loss_fn: LossFn, batch: Any, *, mode: Mode = "as_is",
     """
     task = task_of(model, loss_fn, batch)
     if task.loss_fn is None:
-        raise TypeError("the push is ⟨o, ∇ℓ⟩ of a loss: give loss_fn, a function of (output, target) or its name")
+        raise TypeError(
+            "push() computes ⟨o, ∇ℓ⟩ and needs a loss: give loss_fn, a function of (output, target) or its name"
+        )
     model = uncompiled(model)
     with preserved(model), in_mode(model, mode), torch.no_grad():
         torch.manual_seed(seed)
         output = main_output(model(*task.args, **task.kwargs))
         if not isinstance(output, Tensor):
-            raise TypeError(f"the model must return a tensor of outputs, or logits, got a {type(output).__name__}")
+            raise TypeError(f"the model must return a tensor, or an output with logits, got a {type(output).__name__}")
         with torch.enable_grad():
             o = output.detach().requires_grad_()
             loss = task.loss(o)
             if not bool(torch.isfinite(loss)):
-                raise ValueError(f"the loss on this batch is {float(loss)}; scale the readout down or check the data")
+                raise ValueError(
+                    f"the loss on this batch is {float(loss)}: use a smaller readout scale, or check the data"
+                )
             (g,) = torch.autograd.grad(loss, o)
     return (o.detach() * g).double().reshape(o.shape[0], -1).sum(1) * o.shape[0]
 
@@ -236,7 +241,7 @@ def _readout(task: Task, name: str | None) -> tuple[str, Any, bool]:
     if name is not None and name not in layers:
         raise ValueError(f"there is no linear or convolution layer {name!r}; there are {', '.join(layers) or 'none'}")
     if not layers:
-        raise ValueError("the model has no linear or convolution layer to use as a readout")
+        raise ValueError("the model has no linear or convolution layer that could be its readout")
     if name is None:
         name = next(iter(layers)) if len(layers) == 1 else readout_name(chart(model, task.inputs), layers)
     layer = layers[name]
@@ -249,7 +254,7 @@ def readout_name(anatomy: Anatomy, layers: Mapping[str, nn.Module]) -> str:
     found = list(dict.fromkeys(layer.name for layer in anatomy.readouts if layer.name in layers))
     if len(found) != 1:
         what = f"{len(found)} layers make the output ({', '.join(found)})" if found else "no layer makes the output"
-        raise ValueError(f"{what}: name the one that is meant, of {', '.join(layers)}")
+        raise ValueError(f"{what}, but exactly one is expected: name the readout layer, one of {', '.join(layers)}")
     return found[0]
 
 
@@ -263,15 +268,18 @@ def _solve(value: Callable[[float], float], target: float, at_one: float) -> flo
             low, high = high, high * 2
             if high > LARGEST:
                 raise ValueError(
-                    f"no readout scale up to {LARGEST:g} reaches ⟨o, ∇ℓ⟩ = {target:g} on this batch: it "
-                    f"is {at_one:+.3g} as the model stands. A model that has learned the batch pushes its "
-                    "outputs up; the dial is for fresh ones"
+                    f"no readout scale up to {LARGEST:g} reaches ⟨o, ∇ℓ⟩ = {target:g} on this batch; at scale 1 it is "
+                    f"{at_one:+.3g}. In a model that has learned the batch, ⟨o, ∇ℓ⟩ is negative: use a freshly "
+                    "initialised model"
                 )
     else:
         while value(low) > target:
             low, high = low / 2, low
             if low < 1 / LARGEST:
-                raise ValueError(f"no readout scale down to {1 / LARGEST:g} reaches ⟨o, ∇ℓ⟩ = {target:g} on this batch")
+                raise ValueError(
+                    f"no readout scale down to {1 / LARGEST:g} reaches ⟨o, ∇ℓ⟩ = {target:g} on this batch: choose "
+                    "another target"
+                )
     while high / low - 1 > PRECISION:
         middle = math.sqrt(low * high)
         low, high = (middle, high) if value(middle) < target else (low, middle)

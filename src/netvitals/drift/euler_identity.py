@@ -163,14 +163,14 @@ def euler(
     seed: int = 0,
     reduction: Reduction = "mean",
 ) -> Euler:
-    """Both sides of the identity on one batch; the model is left as it was.
+    """Compute both sides of the Euler identity between activations and gradients, for every example of a batch.
 
     Args:
         model: any model; the identity is exact for ReLU networks without biases (pooling and convolutions included).
-        loss_fn: a function of (output, target), its name, or None where the model's output holds its own loss.
-        batch: what a loader yields.
+        loss_fn: a function of (output, target), its name, or None if the model's output contains its own loss.
+        batch: one batch as a data loader yields it.
         mode: ``"as_is"``, ``"train"`` or ``"eval"``: the mode that the model is measured in.
-        seed: what noise is left in the model is drawn with it.
+        seed: seed of the random numbers that the model draws.
         reduction: how the loss is reduced over the batch; with ``"mean"`` values are scaled back to one example.
 
     Returns:
@@ -186,13 +186,22 @@ def euler(
     sums = _Sums()
     seen = observe(model, loss_fn, batch, vitals=[sums], mode=mode, seed=seed)
     if seen.loss is None:
-        raise TypeError("no loss_fn was given, and the model's output holds no loss: the identity is about a loss")
+        raise TypeError(
+            "the Euler identity is about a loss, but no loss_fn was given and the model's output holds no loss: give "
+            "loss_fn"
+        )
     if not seen.loss - seen.loss == 0:
-        raise ValueError(f"the loss on this batch is {seen.loss}: gradients of it say nothing")
+        raise ValueError(
+            f"the loss on this batch is {seen.loss}, so its gradients cannot be used: check the batch and the "
+            "parameters"
+        )
     if sums.output is None:
-        raise ValueError("no gradient reached the model's output: is the loss a function of model(x)?")
+        raise ValueError("no gradient reached the model's output: the loss must be a function of model(x)")
     if not sums.layers:
-        raise ValueError("no activation site passed a gradient: the identity needs at least one")
+        raise ValueError(
+            "no activation received a gradient, but the identity needs at least one activation between the input and "
+            "the loss"
+        )
     scale = sums.output.shape[0] if reduction == "mean" else 1
     order = [site.name for site in seen.sites if site.name in sums.layers]
     skipped = dict(seen.skipped)

@@ -25,7 +25,7 @@ def write_drift(recorder: Recorder, view: ParameterView) -> None:
     if not names:
         return
     rows, least, most = zip(*(_sums(view, n) for n in names))
-    recorder.skipped[f"drift: {LOST}"] = "a quantile cannot be told from the quantiles of pieces"
+    recorder.skipped[f"drift: {LOST}"] = "quantiles of a sharded tensor cannot be computed from its parts"
     recorder.on_host(
         (torch.stack(rows), torch.stack(least), torch.stack(most)),
         partial(_finish, recorder, names, view),

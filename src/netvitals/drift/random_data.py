@@ -158,21 +158,22 @@ def random_data_control(
     steps: int = 100,
     optimizer: Callable[[Any], Optimizer] | None = None,
 ) -> RandomDataControl:
-    """Train new models on noise with random labels and on the data, and compare where their weights drift.
+    """Train new models on random data and on the real data, and compare how their weights drift.
 
-    Noise has the shape and the type of a batch: Gaussian inputs with the mean and deviation of the data, whole numbers
-    drawn evenly from those that occur, and labels that know nothing of them; new ones at every step.
+    Random data has the shape and dtype of a batch and is drawn anew at every step. Floating-point inputs are Gaussian
+    with the mean and standard deviation of the data, and integer inputs are drawn uniformly from the values that occur.
+    Random labels are independent of the inputs.
 
     Args:
         factory: makes a new model each time it is called, drawing its weights from torch's generator.
-        loss_fn: a function of (output, target), its name, or None where the model's output holds its own loss.
+        loss_fn: a function of (output, target), its name, or None if the model's output contains its own loss.
         batch: one batch or a loader; it is gone through again and again.
         mode: the mode that activations are measured in; training is in the mode that the factory gives.
         only: activations to compare: names or patterns, or a function of a name.
-        seed: of models and noise; the generator is left as it was.
+        seed: seed of models and noise; the global random generator is not changed.
         progress: called with (trainings done, trainings planned).
         inits: models to make; each is trained twice.
-        steps: of each training: ``2 · inits · steps`` forward and backward passes in all.
+        steps: number of steps of each training: ``2 · inits · steps`` forward and backward passes in all.
         optimizer: makes the optimizer from the parameters; ``torch.optim.Adam`` with a rate of 1e-3 by default.
 
     Returns:
@@ -185,10 +186,10 @@ def random_data_control(
     (['1', '3'], ['0.weight', '2.weight', '4.weight'])
     """
     if steps < 1:
-        raise ValueError(f"steps counts training steps and must be 1 or more, got {steps}")
+        raise ValueError(f"steps is the number of training steps and must be at least 1, got {steps}")
     batches = list(itertools.islice(batches_of(batch), steps))
     if not batches:
-        raise ValueError("the loader yields no batch")
+        raise ValueError("the loader yields no batch: give a loader with at least one batch")
     make_optimizer = optimizer or (lambda params: torch.optim.Adam(params, lr=1e-3))
     values: dict[tuple[str, str, str], list[float]] = {}
     skipped: dict[str, str] = {}
@@ -216,7 +217,7 @@ def random_data_control(
         if all(len(v) == inits for v in both):
             pairs[kind][name] = DriftPair(*(mean(v) for v in both))
         else:
-            skipped[name] = "it was not measured in every training"
+            skipped[name] = "not measured in every training"
     names = picked(list(pairs["input"]), only, "activation")
     return RandomDataControl(
         weights=pairs["weight"],
@@ -250,7 +251,7 @@ def _drift(
         loss = task.loss(task.forward())
         if not torch.isfinite(loss):
             raise ValueError(
-                f"the loss is {float(loss.detach())} at step {step}: give an optimizer with a smaller rate"
+                f"the loss is {float(loss.detach())} at step {step}: use an optimizer with a smaller learning rate"
             )
         loss.backward()
         optimizer.step()

@@ -68,7 +68,7 @@ class LayerSigns:
     Part of :class:`SignAnalysis`.
 
     Attributes:
-        site: where it is.
+        site: the place of the activation.
         kind: ``activation``, or ``linear`` for a linear or convolution layer.
         statistics: metric -> mean with its standard error over initialisations.
     """
@@ -169,12 +169,12 @@ def signs(
     inits: int = 32,
     reduction: Reduction = "mean",
 ) -> SignAnalysis:
-    """The sign of the expected gradient on pre-activations, over re-initialisations of a model.
+    """Measure the sign of the mean gradient at pre-activations, averaged over many random initialisations.
 
     Args:
         factory: makes a new model each time it is called, drawing its weights from torch's generator.
-        loss_fn: a function of (output, target), its name, or None where the model's output holds its own loss.
-        batch: what a loader yields; the same for every model.
+        loss_fn: a function of (output, target), its name, or None if the model's output contains its own loss.
+        batch: one batch as a data loader yields it; the same for every model.
         mode: ``"as_is"``, ``"train"`` (dropout off) or ``"eval"``: the mode that models are measured in.
         only: activations to report: names or patterns, or a function of a name.
         seed: model number i is made after ``torch.manual_seed(seed + i)``; the generator is left as it was.
@@ -200,9 +200,15 @@ def signs(
         samples = task.examples
         seen = observe(model, loss_fn, batch, vitals=[SignObservation(reduction)], mode=mode, seed=seed + i)
         if seen.loss is None:
-            raise TypeError("no loss_fn was given, and the model's output holds no loss: the signs are of its gradient")
+            raise TypeError(
+                "signs of gradients need a loss, but no loss_fn was given and the model's output holds no loss: give "
+                "loss_fn"
+            )
         if not seen.loss - seen.loss == 0:
-            raise ValueError(f"the loss of initialisation {i} is {seen.loss}: gradients of it say nothing")
+            raise ValueError(
+                f"the loss of initialisation {i} is {seen.loss}, so its gradients cannot be used: check the batch and "
+                "the factory"
+            )
         order |= {s.name: s.kind for s in seen.sites if s.kind in ("activation", "linear", "output")}
         skipped |= seen.skipped
         for r in seen.measurements:
@@ -220,10 +226,10 @@ def signs(
         else:
             skipped.setdefault(name, "no gradient of its own shape reached it")
     if not found["activation"]:
-        raise ValueError("no activation of the model passed a gradient: there are no signs to analyse")
+        raise ValueError("no activation of the model received a gradient, so there are no signs to analyse")
     push = next((values[n, "euler"] for n, k in order.items() if k == "output" and (n, "euler") in values), None)
     if push is None:
-        skipped["output"] = "no gradient reached it: is the loss a function of the model's output?"
+        skipped["output"] = "no gradient reached the output: the loss must be a function of it"
     names = picked(list(found["activation"]), only, "activation")
     return SignAnalysis(
         activations={name: found["activation"][name] for name in names},
@@ -241,10 +247,10 @@ def models_of(factory: Callable[[], nn.Module], count: int, seed: int) -> Iterat
     The generator is seeded for each model, and left as it was at the end.
     """
     if count < FEWEST:
-        raise ValueError(f"a spread over initialisations needs at least {FEWEST} of them, got inits={count}")
+        raise ValueError(f"a spread over initialisations needs inits to be at least {FEWEST}, got inits={count}")
     if isinstance(factory, nn.Module) or not callable(factory):
         raise TypeError(
-            f"factory makes a new model each time it is called, such as lambda: MyModel(); got a "
+            "factory must be a function that makes a new model each time, such as lambda: MyModel(); got a "
             f"{type(factory).__name__}"
         )
     first: list[Tensor] = []
@@ -258,7 +264,8 @@ def models_of(factory: Callable[[], nn.Module], count: int, seed: int) -> Iterat
                 first = [p.detach().clone() for p in model.parameters()]
             elif i == 1 and all(torch.equal(a, b) for a, b in zip(first, model.parameters())):
                 raise ValueError(
-                    "factory gave the same weights twice: it must draw them anew from torch's generator each time"
+                    "factory returned the same weights twice: it must draw new weights from torch's random generator "
+                    "each time"
                 )
             yield i, model
 

@@ -42,7 +42,7 @@ class SiteSparsity(Result):
     Part of :class:`SparsityReport`.
 
     Attributes:
-        site: where it is.
+        site: the place of the activation.
         hard: share of exact zeros.
         soft: share of |a| <= soft_tau * max |a|.
         soft_tau: the share of the maximum really used: within 0.8 % of the one asked for.
@@ -178,15 +178,15 @@ def measure(
     tau: float = SOFT_RELATIVE,
     tau_abs: float = SOFT_ABSOLUTE,
 ) -> SparsityReport:
-    """Sparsity of every activation, accumulated over all batches of a loader. No loss is needed, so none is taken.
+    """Measure the sparsity of every activation over all batches of a loader; no loss is needed.
 
     Args:
-        model: left bit for bit as it was.
+        model: any model; it is not changed.
         batch: a loader, or one batch: a tensor, a dict, or a tuple or list that holds a tensor. Bare tensors are given
             as ``iter(tensors)``, so that a list ``[x, y]`` stays one batch. One pass is made.
         mode: ``"as_is"``, ``"train"`` or ``"eval"``.
         only: activations to report: names or patterns, or a function of a name.
-        seed: what noise is left in the model is drawn with it.
+        seed: seed of the random numbers that the model draws.
         progress: called with (batches done, batches planned).
         tau: soft sparsity counts |a| up to this share of the largest |a|.
         tau_abs: absolute soft sparsity counts |a| up to this value.
@@ -200,11 +200,13 @@ def measure(
     (8, ['0', '2'])
     """
     if not 0 <= tau < 1:
-        raise ValueError(f"tau is a share of the largest activation and must lie in [0, 1), got {tau}")
+        raise ValueError(f"tau is a fraction of the largest activation and must lie in [0, 1), got {tau}")
     meter = _Meter()
     streamed = stream_over(model, batch, meter, mode=mode, seed=seed, progress=progress, first=meter.chart)
     if not meter.sites:
-        raise ValueError("the model has no activation site that could be measured, so it has no sparsity to measure")
+        raise ValueError(
+            "the model has no activation that can be measured, so it has no sparsity; sparsity needs at least one"
+        )
     empty = {name: UNREACHED for name, counts in meter.sites.items() if not counts.elements}
     seen = {name: counts for name, counts in meter.sites.items() if name not in empty}
     return SparsityReport(
@@ -232,7 +234,10 @@ class _SiteCounts:
         size = view.a_view.abs()
         on = (size != 0).sum(view.over)
         if self.on is not None and self.on.shape != on.shape:
-            raise ValueError(f"{self.site.name} had {self.on.numel()} channels and now has {on.numel()}")
+            raise ValueError(
+                f"{self.site.name} had {self.on.numel()} channels in the first batch and has {on.numel()} in this "
+                "one: all batches must have the same number"
+            )
         self.on = on if self.on is None else self.on + on
         self.rows += size.numel() // on.numel()
         self.negative += float((view.x <= 0).sum())

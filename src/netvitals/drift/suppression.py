@@ -78,7 +78,7 @@ class RowCentred(nn.Module):
 
 
 def centred(weight: Tensor, out_dim: int = 0) -> Tensor:
-    r"""$W_{ik} - \frac1n\sum_k W_{ik}$ over everything that enters output i.
+    r"""Subtract from a weight matrix the mean of each row: $W_{ik} - \frac1n\sum_k W_{ik}$.
 
     Args:
         weight: (outputs, inputs), or a convolution's kernel (outputs, inputs, ...).
@@ -95,12 +95,12 @@ def centred(weight: Tensor, out_dim: int = 0) -> Tensor:
 
 
 def centre_weights(model: nn.Module, batch: Any = None, *, only: Only = None) -> Suppression:
-    """Reparametrise the hidden weights so that every row keeps mean zero. Call it before making the optimiser.
+    """Parametrise the hidden weights so that every row keeps mean zero; call before making the optimizer.
 
     Args:
         model: changed in place; the first forward pass already uses centred rows.
-        batch: what a loader yields, to find the readout by dataflow; without it the layer that is registered last is
-            taken for it, and ``skipped`` says so.
+        batch: one batch as a data loader yields it, to find the readout by dataflow; without it the layer that is
+            registered last is taken for it, and ``skipped`` says so.
         only: layers, by names or patterns (``"blocks.*"``) or a function of a name; by default all linear and
             convolution layers but the readout and those whose weight is tied to another module.
 
@@ -118,7 +118,10 @@ def centre_weights(model: nn.Module, batch: Any = None, *, only: Only = None) ->
         if parametrize.is_parametrized(layer, "weight") and any(
             isinstance(p, RowCentred) for p in layer.parametrizations["weight"]
         ):
-            raise ValueError("a layer of this model is row-centred already; remove() the first suppression")
+            raise ValueError(
+                "the rows of a layer of this model are already centred; call remove() on the first suppression "
+                "before a second one"
+            )
         parametrize.register_parametrization(layer, "weight", RowCentred(_out_dim(layer)))
         done._undo.append(partial(parametrize.remove_parametrizations, layer, "weight"))
     return done
@@ -131,15 +134,16 @@ def project_gradients(
     batch: Any = None,
     only: Only = None,
 ) -> Suppression:
-    """Take the mean of every row out of the gradients of the hidden weights, as backward makes them.
+    """Remove the mean of every row from the gradients of the hidden weights, with hooks in the backward pass.
 
-    With SGD that alone holds the means exactly. Optimisers that scale entries one by one (Adam, sign) or turn the
-    gradient (Muon) put some of the mean back: give them here, and the means are restored after each of their steps.
+    With SGD, this keeps the mean of every weight row exactly constant. Adam, sign descent and Muon change the gradient
+    and bring back part of the mean. If the optimizer is passed as ``optimizer``, the row means are restored after each
+    of its steps.
 
     Args:
         model: hooks are put on its weights.
         optimizer: one or several that scale or turn gradients; None for SGD.
-        batch: as for :func:`centre_weights`.
+        batch: the same as for :func:`centre_weights`.
         only: layers, as for :func:`centre_weights`.
 
     Returns:
@@ -158,7 +162,10 @@ def project_gradients(
     weights: list[tuple[Tensor, int]] = []
     for name, layer in layers.items():
         if parametrize.is_parametrized(layer, "weight"):
-            raise ValueError(f"the weight of {name} is reparametrised; its gradient is not that of a plain parameter")
+            raise ValueError(
+                f"the weight of {name} is parametrised, so its gradient cannot be projected: leave this "
+                "layer out with only="
+            )
         weight = layer.weight
         if not weight.requires_grad:
             continue
@@ -182,10 +189,10 @@ def project_gradients(
 
 
 def centre_activations(model: nn.Module, *, only: Only = None) -> Suppression:
-    """Subtract from every activation its mean under N(0, 1), so that what enters the next layer has none at the start.
+    """Subtract from every activation its mean under N(0, 1) inputs, so that its initial mean is zero.
 
-    A constant that is subtracted leaves the function's class unchanged (a bias downstream could add it back), but the
-    exact zeros of ReLU are gone: this suppresses drift and hard sparsity together.
+    Subtracting a constant does not change which functions the network can represent, because a bias in the next layer
+    can add it back. A centred ReLU has no exact zeros, so hard sparsity is suppressed together with drift.
 
     Args:
         model: changed in place.
@@ -228,7 +235,7 @@ def _layers(model: nn.Module, batch: Any, only: Only) -> tuple[dict[str, Any], d
     if only is not None:
         return {n: found[n] for n in picked(found, only, "linear or convolution layer")}, {}
     if len(found) < 2:
-        raise ValueError("the model has no hidden linear or convolution layer to keep from drifting")
+        raise ValueError("the model has no hidden linear or convolution layer whose drift could be suppressed")
     uses = Counter(id(p) for m in model.modules() for p in m._parameters.values())
     skipped = {n: "its weight is tied to another module" for n, m in found.items() if uses[id(m.weight)] > 1}
     if batch is None:

@@ -73,7 +73,7 @@ class WeightDrift:
 
 
 def weight_drift(weight: Tensor, initial: Tensor) -> WeightDrift:
-    """The row of drift statistics of one tensor, in float64.
+    """Compute drift statistics of one weight tensor since initialisation, in float64.
 
     Args:
         weight: the tensor now.
@@ -87,7 +87,9 @@ def weight_drift(weight: Tensor, initial: Tensor) -> WeightDrift:
     mean -5.000e-01, drift_z -0.5000, drift_t -inf, 66.7% negative, |W| at 99.9 % 1.5, 3 entries
     """
     if weight.shape != initial.shape:
-        raise ValueError(f"the tensor has shape {tuple(weight.shape)} and its initial value {tuple(initial.shape)}")
+        raise ValueError(
+            f"weight and initial must have the same shape, got {tuple(weight.shape)} and {tuple(initial.shape)}"
+        )
     if weight.numel() == 0:
         raise ValueError("expected a tensor with entries, got an empty one")
     w, w0 = (t.detach().double().reshape(1, -1) for t in (weight, initial))

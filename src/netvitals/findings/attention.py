@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from netvitals.findings.rules import Context, Hit, called, crossed, hit, percent, rule, together
+from netvitals.findings.rules import Context, Hit, crossed, hit, in_worst, percent, rule, together
+from netvitals.findings.updates import set_rate
 from netvitals.runs import Finding, Remedy, Severity
 
 # Null of the scores: queries and keys with independent entries of unit size give scores of standard deviation 1, whose
@@ -31,15 +32,14 @@ LEAST = 3  # measurements in a row without a token, so that one odd batch is no 
 
 @rule(
     "logit explosion",
-    "Do attention scores stay in bounds?",
+    "Do attention scores stay small?",
     "attention",
     ("attention", "max_logit"),
     optional=True,
-    null="independent queries and keys of unit size give scores of standard deviation 1, below 6 among a hundred "
-    "million",
-    threshold=f"a score above {HIGH:g}, or above {SUDDEN:g} and {GREW:g} times what it was",
-    source="extreme values of a Gaussian; bfloat16 tells scores of 100 apart by 0.5",
-    refuted_by="scores that a cap in the model bounds",
+    null="scores of initial queries and keys stay below about 6",
+    threshold=f"a score above {HIGH:g}, or above {SUDDEN:g} and {GREW:g} times its earlier value",
+    source="extreme values of a Gaussian; bfloat16 has steps of 0.5 near 100",
+    refuted_by="the model caps its scores",
 )
 def explosion(context: Context) -> Iterator[Finding]:
     """Scores so large that low precision cannot tell the keys apart."""
@@ -53,26 +53,28 @@ def explosion(context: Context) -> Iterator[Finding]:
     yield from together(
         hits,
         what=lambda where, worst: (
-            f"Attention scores explode in {where}: the largest is {worst.size:.0f} in {called(worst.site)}."
+            f"Attention scores explode in {where}: the largest score{in_worst(where, worst)} is {worst.size:.0f} "
+            "(healthy: below about 6)."
         ),
-        why="Scores of unit queries and keys stay below about 6. At 100 bfloat16 has steps of 0.5 between scores, the "
-        "softmax turns into a choice of one key, and the loss often diverges soon after.",
-        advice="Normalise queries and keys (QK norm), clip the scores (a soft-cap, or rescale the two projections), or "
-        "lower the learning rate and the decay of the query and key weights.",
+        why="With scores near 100 each query attends to a single key. The loss often diverges soon after the scores "
+        "have grown.",
+        advice="Normalise queries and keys (QK norm), or cap the scores: scores = 50 * torch.tanh(scores / 50). "
+        f"A lower learning rate also helps. {set_rate(context.table, 0.3)}.",
         remedy=Remedy("rescale_queries", None, tuple(h.site for h in hits)),
     )
 
 
 @rule(
     "attention collapse",
-    "Do attention heads look at more than one key?",
+    "Do attention heads attend to more than one key?",
     "attention",
     ("attention", "entropy"),
     optional=True,
-    null="scores of unit size leave a head 0.9 of the entropy of equal weights; single sharp heads are ordinary",
-    threshold=f"half of a block's heads below {COLLAPSED:g}, heads that rest on the first token aside",
-    source="a head with 99 % on one of 64 keys has 0.023",
-    refuted_by="heads that look at one key because the task asks for it (a copy, a look-up)",
+    null="the attention entropy of an untrained head is 0.9 of the maximum; a few sharp heads are common",
+    threshold=f"half of a block's heads have an entropy below {COLLAPSED:g} of the maximum; heads that attend to the "
+    "first token are not counted",
+    source="a head with 99 % of its weight on one of 64 keys has 0.023",
+    refuted_by="the task needs heads that attend to one key (copying, look-up)",
 )
 def collapse(context: Context) -> Iterator[Finding]:
     """Blocks of which most heads put all their weight on a single key that is not the first."""
@@ -91,27 +93,25 @@ def collapse(context: Context) -> Iterator[Finding]:
     yield from together(
         hits,
         what=lambda where, worst: (
-            f"Attention collapses in {where}: {percent(worst.size)} of the heads of {called(worst.site)} look at "
-            "one key."
+            f"Attention collapses in {where}: {percent(worst.size)} of the heads{in_worst(where, worst)} attend to a "
+            "single key (healthy: few heads)."
         ),
-        why=f"Their entropy is below {COLLAPSED:g} of that of equal weights, where scores at the start leave 0.9; a "
-        "head that has settled on one key gets no gradient for its queries and keys. Heads that rest on the first "
-        "token, as those of trained language models do, are not counted.",
-        advice="Look at the largest scores of the same blocks: normalise queries and keys, lengthen the warm-up or "
-        "lower the learning rate of these projections.",
+        why="A head that always attends to one key gets almost no gradient for its queries and keys.",
+        advice="Normalise queries and keys (QK norm) or lengthen the warm-up. "
+        f"A lower learning rate also helps. {set_rate(context.table, 0.3)}.",
         remedy=Remedy("rescale_queries", None, tuple(h.site for h in hits)),
     )
 
 
 @rule(
     "dead experts",
-    "Does every expert get tokens?",
+    "Does every expert receive tokens?",
     "experts",
     ("experts", "unused"),
     optional=True,
-    null="an expert with a twentieth of an equal share gets one of 60 E choices, with 95 %",
-    threshold=f"an expert without a token over 60 E choices, on {LEAST} measurements in a row",
-    refuted_by="tokens for it on other batches",
+    null="every expert receives tokens",
+    threshold=f"an expert without a token over 60 choices per expert, on {LEAST} measurements in a row",
+    refuted_by="the expert receives tokens on other batches",
 )
 def dead(context: Context) -> Iterator[Finding]:
     """Mixtures of which some experts get no token on reading after reading."""
@@ -126,26 +126,24 @@ def dead(context: Context) -> Iterator[Finding]:
     yield from together(
         hits,
         what=lambda where, worst: (
-            f"Dead experts in {where}: {worst.evidence[0].value:.0f} of {called(worst.site)} got no token for so long "
-            "that even one with a twentieth of its share would have."
+            f"Dead experts in {where}: {worst.evidence[0].value:.0f} of the experts{in_worst(where, worst)} receive no "
+            "tokens."
         ),
-        why="An expert without a token gets no gradient, so the router never learns to use it; its parameters are paid "
-        "for in vain.",
-        advice="Add a loss or a bias that balances the load, put noise on the router's scores early in training, or "
-        "start the dead experts from copies of busy ones.",
+        why="An expert without tokens gets no gradient, so the router never learns to use it.",
+        advice="Add a load-balancing loss (weight 0.05), or add noise to the router's scores early in training.",
         remedy=Remedy("balance_experts", 0.05, tuple(h.site for h in hits)),
     )
 
 
 @rule(
     "hot experts",
-    "Is the load of the experts balanced?",
+    "Do all experts receive similar numbers of tokens?",
     "experts",
     ("experts", "hot"),
     optional=True,
-    null="the largest of E shares is near 1 + √(2 E ln E / n) times an equal one",
-    threshold=f"{HOT:g} times an equal share, or the load of fewer than {FEW:g} of the experts",
-    refuted_by="data of one kind, for which these experts are right",
+    null="the busiest expert receives about 1.1 times an equal share",
+    threshold=f"{HOT:g} times an equal share, or an effective number of experts below {percent(FEW)} of all",
+    refuted_by="all data are of one kind, and these experts suit it",
 )
 def hot(context: Context) -> Iterator[Finding]:
     """Mixtures in which a few experts get most tokens."""
@@ -164,13 +162,11 @@ def hot(context: Context) -> Iterator[Finding]:
     yield from together(
         hits,
         what=lambda where, worst: (
-            f"Hot experts in {where}: one of {called(worst.site)} gets {worst.size:.1f} times an equal share, and the "
-            f"load is that of {worst.evidence[1].value:.1f} experts."
+            f"Experts are used unevenly in {where}: the busiest expert{in_worst(where, worst)} gets {worst.size:.1f} "
+            "times an equal share (healthy: about 1)."
         ),
-        why="Tokens wait for the busiest expert or are dropped there, and the others learn little: the mixture has the "
-        "cost of all its experts and the capacity of a few.",
-        advice="Raise the weight of the balancing loss, use a bias on the router's scores that follows the load, or "
-        "lower the learning rate of the router.",
+        why="Tokens wait for the busiest expert or are dropped, while the other experts learn little.",
+        advice="Raise the weight of the load-balancing loss, or lower the learning rate of the router.",
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from netvitals.findings.rules import Context, Hit, called, hit, rule, together
+from netvitals.findings.rules import Context, Hit, called, hit, in_worst, rule, together
 from netvitals.runs import Finding
 
 # dead-directions Cor. 58: with identity skips σ_r(X_l)/σ_r(X_0) stays of order one. How small is small is our choice.
@@ -16,11 +16,14 @@ JUMP = 5.0
 RISE = 2.5
 # X27: 2,000 steps of Adam moved the mean logit bias by 0.37 while SGD moved it by 1e-7.
 ORBIT = 0.1
+SPECTRUM = (
+    "The smallest eigenvalue of the gradient covariance rises while a network memorises and falls while it compresses."
+)
 
 
 @rule(
     "stream floor",
-    "Does every active direction reach the end of the residual stream?",
+    "Does the residual stream keep all of its directions?",
     "stream_floor",
     ("stream_floor", "ratio"),
     optional=True,
@@ -31,20 +34,18 @@ def stream_floor(context: Context) -> Iterator[Finding]:
     yield from together(
         hits,
         what=lambda where, worst: (
-            f"The residual stream loses its weakest active direction at {where}: "
-            f"{worst.evidence[0].value:.1e} of it is left after {called(worst.site)}."
+            f"The residual stream loses its weakest direction in {where}: it shrinks to "
+            f"{worst.evidence[0].value:.1e} of its initial size{in_worst(where, worst)}."
         ),
-        why="A skip connection carries every direction through unless a block's output cancels it; then later blocks "
-        "cannot get it back.",
-        advice="Look at the first block in the list: a smaller initialisation of its last layer, or a smaller learning "
-        "rate for it, keeps the identity. If the stream is normalised at its end (post-norm), one lost "
-        "direction is the norm's own and harmless.",
+        why="A block whose output cancels a direction of the stream removes it for all later blocks.",
+        advice="Initialise the last layer of the first named block with smaller weights, or lower its learning rate. "
+        "In a post-norm model one lost direction is harmless.",
     )
 
 
 @rule(
     "task expansion",
-    "Did the gradients of a layer jump?",
+    "Are the gradients of each layer free of sudden jumps?",
     "kfac_floor",
     ("kfac_floor", "condition"),
     least=4,
@@ -71,20 +72,19 @@ def task_expansion(context: Context) -> Iterator[Finding]:
     yield from together(
         hits,
         what=lambda where, worst: (
-            f"The gradients of {where} jumped {worst.size:.0f}-fold at step "
-            f"{worst.evidence[0].step} (largest eigenvalue or condition of G); it began in the "
-            f"layer nearest the output, {called(hits[-1].site)}."
+            f"The gradient covariance of {where} grew {worst.size:.0f}-fold at step {worst.evidence[0].step}, starting "
+            f"in {called(hits[-1].site)}."
         ),
-        why="Gradients of some outputs have become much larger than those of others: new classes, a new head, or data "
-        "the model has not seen. Below the head the jump is only passed on.",
-        advice="If the task grew, warm the new outputs up with the rest frozen. If it did not, look at that step's "
-        "data.",
+        why="The gradients of some outputs became much larger than those of others. Typical causes are new classes, a "
+        "new head, and unfamiliar data.",
+        advice="If the task grew, first train the new outputs with all other layers frozen. Otherwise look at the "
+        "data of the step with the jump.",
     )
 
 
 @rule(
     "phase",
-    "Is the network accumulating or compressing?",
+    "Is the network memorising or compressing?",
     "kfac_floor",
     ("kfac_floor", "lambda_min"),
     least=6,
@@ -100,28 +100,23 @@ def compression(context: Context) -> Iterator[Finding]:
             found = phase(s.steps.tolist(), s.values.tolist())
             if found.name in named:
                 named[found.name].append(hit(s, "info", abs(found.trend), change=True))
-    words = {
-        "accumulation": (
-            "accumulate: their weakest direction gains gradient",
-            "There is no rate to read yet: a dead direction shows only while the network compresses.",
-        ),
-        "compression": (
-            "compress: their weakest direction loses gradient",
-            "Rates can be read now: netvitals.singular.readout on a checkpoint says of which order.",
-        ),
-    }
-    for name, hits in named.items():
-        yield from together(
-            hits,
-            what=lambda where, worst, name=name: f"The gradients of {where} {words[name][0]}.",  # type: ignore[misc]
-            why="λ_min(G) rises while a network memorises and falls while it compresses.",
-            advice=words[name][1],
-        )
+    yield from together(
+        named["accumulation"],
+        what=lambda where, worst: f"The weakest gradient direction grows in {where}: the network memorises.",
+        why=SPECTRUM,
+        advice="No change is needed. Dead directions can be measured later, when the network compresses.",
+    )
+    yield from together(
+        named["compression"],
+        what=lambda where, worst: f"The weakest gradient direction shrinks in {where}: the network compresses.",
+        why=SPECTRUM,
+        advice="No change is needed. netvitals.singular.readout can now measure the order of dead directions.",
+    )
 
 
 @rule(
     "order change",
-    "Did the order of the nearest singular direction change?",
+    "Does the order of the nearest singular direction stay constant?",
     "orders",
     ("orders", "order"),
     least=3,
@@ -139,17 +134,17 @@ def order_change(context: Context) -> Iterator[Finding]:
             yield Finding(
                 "note",
                 s.site,
-                f"The order of the nearest singular direction changed at step {last.step}: "
-                f"from {last.before} to {last.after}.",
-                why="A direction has begun or ceased to be degenerate: a unit has died or come to life.",
-                advice="Compare the two checkpoints with netvitals.singular.readout; it names the unit.",
+                f"The order of the nearest singular direction changed from {last.before} to {last.after} at step "
+                f"{last.step}.",
+                why="A change of this order means that a unit has died or has become active.",
+                advice="Compare checkpoints before and after with netvitals.singular.readout, which names the unit.",
                 evidence=(ground,),
             )
 
 
 @rule(
     "gauge drift",
-    "Does the optimiser drift along directions that change nothing?",
+    "Does the optimizer leave directions alone that do not change the loss?",
     "gauge_charges",
     ("gauge_charges", "orbit_moved"),
     least=2,
@@ -163,12 +158,11 @@ def gauge_drift(context: Context) -> Iterator[Finding]:
     yield from together(
         hits,
         what=lambda where, worst: (
-            f"The optimiser drifts along gauge directions at {where}: by {worst.size:.2g} since the start."
+            f"The optimizer moves the weights of {where} along directions that do not change the loss, by "
+            f"{worst.size:.2g} since the start."
         ),
-        why="These directions do not change the loss, so no gradient points along them; Adam's normalisation moves the "
-        "weights there all the same.",
-        advice="It costs nothing by itself, but logits can leave the range of low precision and rescaled layers get "
-        "unequal learning rates. netvitals.optim.BalancedAdam does not drift; a z-loss pins the logits.",
+        why="The gradient is zero along such symmetry directions, but Adam's normalisation moves weights there anyway.",
+        advice="No change is needed in float32. In low precision, netvitals.optim.BalancedAdam avoids this drift.",
     )
 
 

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from netvitals.findings.gates import theta_of
-from netvitals.findings.rules import Context, Hit, called, crossed, hit, names, percent, rule, together
+from netvitals.findings.rules import Context, Hit, crossed, hit, in_worst, names, percent, rule, together
 from netvitals.findings.series import Measurements, Series
+from netvitals.findings.updates import set_rate
 from netvitals.runs import Finding, Remedy, Severity
 
 # A unit is dead when none of its gates was open on the measured batch, dying when hardly any was (choices of this
@@ -57,26 +58,27 @@ def leaks(context: Context, site: str) -> bool:
 
 @rule(
     "dead units",
-    "Are there units whose gates never open?",
+    "Is every unit active for some example?",
     "gates",
     ("gates", "density@"),
     ("sparsity", "dead_units"),
-    null="up to a third of the units of a narrow ReLU network are dead from the start; their number does not grow",
-    threshold=f"{percent(DEAD_CRITICAL)} of a layer, or {percent(DEAD_GROWING)} and {percent(GREW)} of those that "
-    f"lived at the start, on {AGAIN} measurements in a row; where the activation has no slope far out",
-    refuted_by="the same units open on a larger batch",
+    null="up to a third of the units of a narrow ReLU network are dead from the start, and their number does not grow",
+    threshold=f"{percent(DEAD_CRITICAL)} of a layer is dead; or {percent(DEAD_GROWING)}, including {percent(GREW)} of "
+    f"the initially active units, on {AGAIN} measurements in a row",
+    refuted_by="the same units are active on a larger batch",
     also=("sparsity",),
 )
 def dead_units(context: Context) -> Iterator[Finding]:
     """Units whose gates were shut on the whole batch, and units that are nearly so."""
     table, metric = context.table, theta_of(context.table)
-    dead, dying = [], []
+    dead, dying, born = [], [], []
     known = any((v, m) == ("gates", metric) for v, _, m in table.arrays)
     if not known:
         for s in table.units("sparsity", "dead_units"):
             share = float(s.finite[-AGAIN:].min())
             if share >= DEAD_WATCH and not leaks(context, s.site):
                 dead.append(_dated(hit(s, _gravity(s, share), share), s))
+                born.append(_born(s, share))
     for s in table.units("gates", metric):
         if table.op(s.site).rstrip("_").lower() in STEPS:
             continue
@@ -88,35 +90,40 @@ def dead_units(context: Context) -> Iterator[Finding]:
             share = min(share, float(course.finite[-AGAIN:].min()))
         step = int(s.steps[-1])
         if share >= DEAD_WATCH:
-            ground = s.evidence(metric=f"share of units with {metric} = 0", step=step, value=share)
+            ground = s.evidence(metric="share of dead units", step=step, value=share)
             grave = _gravity(course, share)
             dead.append(_dated(Hit(s.site, grave, (ground,), share), course if course is not None else s))
+            born.append(_born(course, share))
         if fading >= DYING_WATCH:
-            ground = s.evidence(metric=f"share of units with {metric} ≤ {DYING:g}", step=step, value=fading)
+            ground = s.evidence(metric="share of rarely active units", step=step, value=fading)
             dying.append(Hit(s.site, "note", (ground,), fading))
     yield from together(
         dead,
         what=lambda where, worst: (
-            f"Dead units in {where}: up to {percent(worst.size)} of them ({called(worst.site)}) "
-            f"passed no gradient on the measured batch."
+            f"Dead units in {where}: {percent(worst.size)} of the units{in_worst(where, worst)} pass no gradient on "
+            f"the measured batch (healthy: below {percent(DEAD_GROWING)})."
         ),
-        why="A unit whose gate is shut for every sample gets no gradient, so it cannot come back by itself.",
-        advice="Draw the dead units anew (their incoming weights and bias), then lower the learning rate or add "
-        "warm-up; "
-        "or use an activation whose gate stays open below zero (leaky_relu, gelu, silu). If the batch is small, "
-        "measure "
-        "on a larger one before you act.",
+        why="A unit that is off for every example gets no gradient, so it cannot recover by itself.",
+        advice=(
+            "No change is needed while the number of dead units stays constant. "
+            if all(h.severity == "note" for h in dead)
+            else "The units were dead at the first step: normalise the inputs, and initialise the weights with "
+            "nn.init.kaiming_normal_. "
+            if all(born)
+            else f"{set_rate(table, 0.3)} and restart with warm-up. "
+        )
+        + "Activations such as nn.LeakyReLU, nn.GELU or nn.SiLU keep a gradient below zero.",
         remedy=Remedy("revive_units", None, tuple(h.site for h in dead)),
     )
     yield from together(
         dying,
         what=lambda where, worst: (
-            f"Dying units in {where}: up to {percent(worst.size)} of them ({called(worst.site)}) "
-            f"are open on at most {percent(DYING)} of the samples."
+            f"Rarely active units in {where}: {percent(worst.size)} of the units{in_worst(where, worst)} are active on "
+            f"at most {percent(DYING)} of the examples."
         ),
-        why="Units that are nearly always shut learn from a few samples only and are the next to die.",
-        advice="Watch whether their number grows; weight decay on biases and norm shifts, or a smaller learning rate, "
-        "keeps inputs near zero.",
+        why="Rarely active units learn from few examples, and they can die next.",
+        advice="No change is needed while the number of rarely active units stays constant. "
+        f"If more units become inactive, a lower learning rate helps. {set_rate(table, 0.3)}.",
     )
 
 
@@ -126,6 +133,11 @@ def _gravity(course: Series | None, share: float) -> Severity:
     if share >= DEAD_CRITICAL:
         return "critical"
     return "warning" if share >= DEAD_GROWING and grew >= GREW else "note"
+
+
+def _born(course: Series | None, share: float) -> bool:
+    """Whether as many units were dead at the first measurement."""
+    return course is not None and len(course.finite) > 0 and float(course.finite[0]) >= 0.8 * share
 
 
 def _dated(found: Hit, course: Series) -> Hit:
@@ -139,13 +151,13 @@ def _dated(found: Hit, course: Series) -> Hit:
 
 @rule(
     "saturation",
-    "Do sigmoids and tanhs stay off their flat ends?",
+    "Do hidden sigmoid and tanh units avoid saturation?",
     "gates",
     ("gates", "density@"),
-    null="inputs of unit variance leave more than 97 % of the gates of a tanh or sigmoid open",
-    threshold=f"fewer than {percent(SATURATED)} of the gates open in a hidden layer, now or at the start",
+    null="with inputs of variance 1, fewer than 3 % of tanh or sigmoid units are saturated",
+    threshold=f"fewer than {percent(SATURATED)} of the gates of a hidden layer are open, now or at the start",
     source="Gaussian inputs; the number is a choice of this project",
-    refuted_by="a gate that is meant to be shut or open for good",
+    refuted_by="the layer is a gate that should stay open or closed",
 )
 def saturation(context: Context) -> Iterator[Finding]:
     """Hidden sigmoids and tanhs whose inputs lie where they are flat."""
@@ -163,27 +175,25 @@ def saturation(context: Context) -> Iterator[Finding]:
     yield from together(
         hits,
         what=lambda where, worst: (
-            f"Saturation in {where}: {percent(worst.size)} of the gates of {called(worst.site)} are shut, its inputs "
-            f"lie "
-            f"on the flat ends of {names(ops)}."
+            f"Saturation in {where}: the slope of {names(ops)} is near zero for {percent(worst.size)} of the inputs"
+            f"{in_worst(where, worst)} (healthy: below 3 %)."
         ),
-        why="Where the function is flat its derivative is nothing: the layer passes its inputs on as constants, and no "
-        "gradient back.",
-        advice="Bring the inputs back to unit size: smaller weights or biases before it, or a norm whose gain is 1.",
+        why="Saturated units give constant outputs and pass no gradient to earlier layers.",
+        advice="Put nn.LayerNorm before this activation, or use smaller initial weights: "
+        "nn.init.xavier_normal_(weight).",
         remedy=Remedy("rescale_inputs", None, tuple(h.site for h in hits)),
     )
 
 
 @rule(
     "gate density falls",
-    "Does gate density hold its level?",
+    "Does the share of active units stay constant?",
     "gates",
     ("gates", "density@"),
-    null="where the variance of the inputs shrinks to a third, a ReLU's density falls by 0.06; other activations by "
-    "less",
-    threshold=f"half of the density lost, or fewer than {percent(SPARSE)} of the gates open",
+    null="gate density changes by at most 0.06 when the variance of the inputs falls to a third",
+    threshold=f"half of the gate density is lost, or fewer than {percent(SPARSE)} of the gates are open",
     source="gate-density §2.3",
-    refuted_by="a mean of the inputs that has not moved",
+    refuted_by="the mean of the inputs has not moved",
 )
 def density_falls(context: Context) -> Iterator[Finding]:
     """Layers whose gate density fell further than a shrinking variance explains, and layers with hardly a gate open."""
@@ -199,27 +209,26 @@ def density_falls(context: Context) -> Iterator[Finding]:
             hits.append(hit(s, "warning" if grave else "note", fall, change=True, beyond=beyond, above=False))
         elif s.end < SPARSE:
             shut.append(hit(s, "warning", 1 - s.end, beyond=SPARSE, above=False))
-    kinds = sorted({table.op(h.site) or "an activation" for h in hits}) or [""]
     yield from together(
         hits,
         what=lambda where, worst: (
-            f"Gate density is down in {where}: {worst.evidence[0].before:.2f} → "
-            f"{worst.evidence[0].value:.2f} in {called(worst.site)}."
+            f"The share of active units falls in {where}: from {worst.evidence[0].before:.2f} to "
+            f"{worst.evidence[0].value:.2f}{in_worst(where, worst)}."
         ),
-        why=f"These are gates of {names(kinds)}. Where only the variance of the inputs shrinks, to a third, density "
-        f"falls by at most about {FALL_WATCH:g}; more than that means that their mean is moving below the threshold.",
-        advice="Look at preact_drift and sigma of the same layers. If the mean sinks, the weights or the norm's shift "
-        "drift negative: less learning rate, or decay on the shift. If only sigma shrinks, less weight decay on "
-        "the norm's scale.",
+        why=f"A shrinking input variance lowers the share of active units by at most about {FALL_WATCH:g}. "
+        "If the share falls further, the mean of the inputs has moved below zero.",
+        advice="Put a norm layer directly before the activation. "
+        f"A lower learning rate also helps. {set_rate(table, 0.3)}.",
     )
     yield from together(
         shut,
         what=lambda where, worst: (
-            f"Hardly any gate is open in {where}: {percent(worst.evidence[0].value)} in {called(worst.site)}."
+            f"Few units are active in {where}: {percent(worst.evidence[0].value)} per example{in_worst(where, worst)} "
+            f"(healthy: {percent(SPARSE)} or more)."
         ),
-        why="So few open gates mean that a sample teaches these layers next to nothing.",
-        advice="Lower the learning rate or add warm-up; a norm directly before the activation, or an activation whose "
-        "gate stays open below zero (leaky_relu, gelu, silu), keeps gradient flowing.",
+        why="When few units are active, each example trains only a small part of the layer.",
+        advice=f"{set_rate(table, 0.3)} or add warm-up. A norm layer directly before the activation keeps more units "
+        "active.",
         remedy=Remedy("revive_units", None, tuple(h.site for h in shut)),
     )
 

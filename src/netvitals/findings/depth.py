@@ -6,9 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from netvitals.findings.rules import Context, Hit, called, crossed, rule, together
+from netvitals.findings.initialisation import REDRAW
+from netvitals.findings.rules import Context, Hit, called, crossed, percent, rule, together
 from netvitals.findings.series import Measurements, Series
 from netvitals.findings.statistics import line
+from netvitals.findings.updates import set_rate
 from netvitals.runs import Finding, Remedy
 
 FADED = 3e-5  # spread of the last hidden inputs over that of the first; torch's default loses 0.4 a layer
@@ -33,15 +35,14 @@ def _first_spreads(table: Measurements) -> list[tuple[Series, float]]:
 
 @rule(
     "vanishing signal",
-    "Does the signal reach the last layers of an untrained network?",
+    "Does the signal of an untrained network reach the last layers?",
     "preactivations",
     ("preactivations", "sigma"),
-    null="initialisations that keep variance keep it from layer to layer; torch's default for linear layers loses a "
-    "factor "
-    "of 2.5 at each",
-    threshold=f"the spread of the last hidden inputs below {FADED:g} of that of the first, at the first step, and no "
-    f"layer on the way {CUT:.0%} of whose units are shut on every row: that one cuts it off",
-    refuted_by="a skip or a norm on the way that was not seen",
+    null="the standard deviation stays about equal from layer to layer; PyTorch's default loses a factor of 2.5 per "
+    "linear layer",
+    threshold=f"at the first step, a hidden layer has a standard deviation below {FADED:g} of that of the first, and "
+    f"no layer in between has {CUT:.0%} dead units",
+    refuted_by="there is a skip connection or norm layer that was not traced",
 )
 def vanishes(context: Context) -> Iterator[Finding]:
     """Inputs that vary less and less with depth, before any training."""
@@ -58,19 +59,14 @@ def vanishes(context: Context) -> Iterator[Finding]:
         for s, v in found
         if v < FADED**0.5 * sizes[0]
     ]
-    share = float((sizes[int(np.argmin(sizes))] / sizes[0]) ** (1 / int(np.argmin(sizes))))
     yield from together(
         hits,
         what=lambda where, worst: (
-            f"The signal vanishes with depth: in {called(worst.site)} inputs vary by {-worst.size:.1e}, in the first "
-            f"hidden "
-            f"layer by {sizes[0]:.2g}; each layer hands on {share:.2g} of it."
+            f"The signal vanishes with depth: activation inputs have standard deviation {sizes[0]:.2g} in the first "
+            f"hidden layer and {-worst.size:.1e} in {called(worst.site)}."
         ),
-        why="What does not differ between examples cannot be told apart further on, and gradients fade by the same "
-        "factor "
-        "on their way back: the first layers learn nothing.",
-        advice="Draw the weights with a variance of 1/fan-in (2/fan-in for ReLU), or put norms or skips between the "
-        "layers.",
+        why="Deep layers receive the same input for every example, and no gradient reaches the first layers.",
+        advice=f"{REDRAW} Norm layers or skip connections also keep the signal.",
         remedy=Remedy("reinitialise", 1.0),
     )
 
@@ -85,12 +81,12 @@ def _is_cut(table: Measurements, found: list[tuple[Series, float]]) -> bool:
 
 @rule(
     "exploding signal",
-    "Does the signal of an untrained network stay in bounds?",
+    "Does the signal of an untrained network keep its size?",
     "preactivations",
     ("preactivations", "sigma"),
-    null="initialisations that keep variance keep it from layer to layer",
-    threshold=f"the spread of the last hidden inputs above {GROWN:g} times that of the first, at the first step",
-    refuted_by="a norm behind these layers that divides it out",
+    null="the standard deviation stays about equal from layer to layer",
+    threshold=f"at the first step, a hidden layer has a standard deviation above {GROWN:g} times that of the first",
+    refuted_by="a norm layer follows",
     also=("outputs",),
 )
 def explodes(context: Context) -> Iterator[Finding]:
@@ -109,30 +105,25 @@ def explodes(context: Context) -> Iterator[Finding]:
     yield from together(
         hits,
         what=lambda where, worst: (
-            f"The signal explodes with depth: in {called(worst.site)} inputs vary by {worst.size:.3g}, in the first "
-            f"hidden "
-            f"layer by {sizes[0]:.2g}."
+            f"The signal explodes with depth: activation inputs have standard deviation {sizes[0]:.2g} in the first "
+            f"hidden layer and {worst.size:.3g} in {called(worst.site)}."
         ),
-        why="Each layer multiplies what it gets. The outputs are larger than any evidence allows, the first gradients "
-        "as "
-        "much too large, and units saturate or die.",
-        advice="Draw the weights with a variance of 1/fan-in (2/fan-in for ReLU), or put a norm between the layers.",
+        why="Large values saturate or kill units, and they make the first gradients too large.",
+        advice=f"{REDRAW} Norm layers between the layers also limit the signal.",
         remedy=Remedy("reinitialise", 1.0),
     )
 
 
 @rule(
     "stream growth",
-    "Does the residual stream keep its size?",
+    "Does the residual stream keep its norm?",
     "stream",
     ("stream", "norm"),
     optional=True,
-    null="the stream of a healthy run grows with depth like a random walk (√2 a block at most) and over training by "
-    f"less than {OVER_TIME:g}",
-    threshold=f"{OVER_TIME:g} times its length at the start and entries of {LARGE:g} on average; or {BY_BLOCK:g} a "
-    f"block "
-    "over four blocks or more at the start",
-    refuted_by="embeddings that began near zero and a stream that is no larger than others in the end",
+    null=f"the norm grows by at most √2 per block, and by less than {OVER_TIME:g} times over training",
+    threshold=f"{OVER_TIME:g} times its initial norm, with a root mean square above {LARGE:g}; or {BY_BLOCK:g} times "
+    "per block over four blocks or more at the start",
+    refuted_by="the embeddings started near zero, and the stream ends at a usual size",
 )
 def grows(context: Context) -> Iterator[Finding]:
     """A residual stream that grows over the steps, or from block to block."""
@@ -149,12 +140,12 @@ def grows(context: Context) -> Iterator[Finding]:
     yield from together(
         hits,
         what=lambda where, worst: (
-            f"The residual stream grows: to {worst.size:.0f} times its length at the start after {called(worst.site)}."
+            f"The residual stream grows during training: to {worst.size:.0f} times its initial norm after "
+            f"{called(worst.site)} (healthy: below {OVER_TIME:.0f})."
         ),
-        why="What is added later weighs ever less beside it, so that later blocks lose their say; norms hide it until "
-        "low "
-        "precision or a spike ends the run.",
-        advice="Lower the learning rate or lengthen the warm-up; decay the weights that write to the stream.",
+        why="A large stream makes the output of later blocks negligible, and it can overflow in low precision.",
+        advice=f"{set_rate(table, 0.1)} and lengthen the warm-up. Use weight decay on the layers that write to the "
+        "stream.",
         remedy=Remedy("restart_rate", 0.1),
     )
     if not hits:
@@ -173,17 +164,15 @@ def _with_depth(table: Measurements) -> Iterator[Finding]:
         if np.exp(fitted.slope) < BY_BLOCK or fitted.t < 4:
             continue
         last, factor = curves[-1], float(np.exp(fitted.slope))
-        stated = f"by {factor:.2g} a block, from {first[0]:.3g} to {first[-1]:.3g}"
         ground = (last.evidence(value=first[-1], step=int(last.steps[0])),)
         yield from together(
             [Hit(s.site, "warning", ground, float(v), 0, int(s.steps[0])) for s, v in zip(curves[1:], first[1:])],
-            what=lambda where, worst, stated=stated: f"The residual stream grows with depth: {stated}.",  # type: ignore[misc]
-            why="Each block writes more than it reads. The first blocks are drowned by the last, and gradients grow "
-            "by the "
-            "same factor on their way back.",
-            advice="Begin the last layer of each block smaller (by 1/√(2·blocks), or at zero), or normalise what a "
-            "block "
-            "reads.",
+            what=lambda where, worst, factor=factor: (  # type: ignore[misc]
+                f"The residual stream grows with depth: by a factor of {factor:.2g} per block (healthy: at most 1.41)."
+            ),
+            why="The last blocks dominate the output, and gradients grow by the same factor on the way back.",
+            advice="Scale down the last layer of each block at initialisation: weight.mul_((2 * blocks) ** -0.5). "
+            "A norm layer at the input of each block also helps.",
             remedy=Remedy("reinitialise", 1.0),
         )
         return
@@ -191,15 +180,13 @@ def _with_depth(table: Measurements) -> Iterator[Finding]:
 
 @rule(
     "anisotropy",
-    "Do the rows of the stream differ?",
+    "Do the embeddings of different tokens differ?",
     "stream",
     ("stream", "common"),
     optional=True,
-    null="embeddings that are drawn by themselves have little in common: at the start up to half of the stream's "
-    "square "
-    "is shared",
-    threshold=f"{COMMON:g} of the square of an untrained language model's stream is shared by all tokens",
-    refuted_by="tokens that are told apart well by what is left",
+    null="at the start, all tokens share at most half of the squared norm of the stream",
+    threshold=f"all tokens share more than {percent(COMMON)} of the squared norm of the stream before training",
+    refuted_by="the model still tells the tokens apart well",
 )
 def anisotropic(context: Context) -> Iterator[Finding]:
     """Embeddings that all point one way."""
@@ -218,13 +205,13 @@ def anisotropic(context: Context) -> Iterator[Finding]:
     yield from together(
         hits,
         what=lambda where, worst: (
-            f"The embeddings point one way: {worst.size:.1%} of the stream's square after {called(worst.site)} is the "
-            f"same "
-            "for all tokens."
+            f"The embeddings of all tokens are nearly equal: they share {percent(worst.size)} of their squared norm "
+            f"after "
+            f"{called(worst.site)} (healthy: below 50 %)."
         ),
-        why="Tokens differ by the little that is left; attention scores and norms are ruled by the common direction.",
-        advice="Draw the embeddings with mean zero, or subtract their mean; tied embeddings drift this way under a "
-        "softmax with many rare tokens.",
+        why="Attention scores depend on the shared part of the embeddings instead of on the token.",
+        advice="Initialise the embeddings with mean zero, or subtract their mean: emb.weight.data -= "
+        "emb.weight.data.mean(0).",
         remedy=Remedy("centre_embeddings"),
     )
 

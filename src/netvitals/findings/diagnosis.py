@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -38,7 +39,7 @@ from netvitals.findings import (
 )
 from netvitals.findings.causes import diagnosed
 from netvitals.findings.progress import Progress, progress
-from netvitals.findings.rules import Context, Rule, names
+from netvitals.findings.rules import NAMED, Context, Rule, names
 from netvitals.findings.series import Measurements, table
 from netvitals.findings.status import Status, status_of_vitals
 from netvitals.runs import Finding, Run
@@ -96,7 +97,7 @@ CERTAIN = frozenset(
 )
 
 
-SHOWN = 3  # consequences of a finding that a terminal lists
+ABSENT = re.compile("no .* (found|met)")  # why something could not be measured: the model has none of it
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ class Checked:
 
 @dataclass(frozen=True)
 class Findings(Sequence[Finding]):
-    """Findings, the most severe first, with everything that was checked.
+    """A list of findings, the most severe first, with all checks that were made.
 
     Returned by :func:`diagnose`.
 
@@ -178,10 +179,16 @@ class Findings(Sequence[Finding]):
             tail.append(f"{len(checks)} checks: " + ", ".join(f"{counts[s]} {s}" for s in ANSWERS if counts[s]) + ".")
         missing = [c.name for c in checks if c.status == "not enough data"]
         if missing:
-            tail.append(f"Not enough data for: {', '.join(missing)}.")
+            more = f" and {len(missing) - NAMED} more" if len(missing) > NAMED else ""
+            tail.append(f"Not enough data for: {', '.join(missing[:NAMED])}{more}.")
         tail += self._hidden()
         tail += [f"The check {c.rule!r} could not run: {c.trouble}" for c in self.checked if c.trouble]
-        return "\n".join([*self._head(), *map(str, self.items), *tail])
+        items = [str(f) if f in self.alarming or not self.alarming else f.brief() for f in self._shown()]
+        return "\n".join([*self._head(), *items, *tail])
+
+    def _shown(self) -> list[Finding]:
+        """What is printed: beside something alarming, no infos."""
+        return [f for f in self.items if f.severity != "info" or not self.alarming]
 
     def _repr_html_(self) -> str:
         """In a notebook: one paragraph a finding, the most severe first."""
@@ -189,10 +196,10 @@ class Findings(Sequence[Finding]):
 
         tones = {"critical": "#b8283a", "warning": "#9a5400", "note": "#2563a6", "info": "#5f6a78"}
         parts = [f"<p><b>{escape(line)}</b></p>" for line in self._head()]
-        for f in self.items:
+        for f in self._shown():
             mark = f'<b style="color:{tones[f.severity]}">{f.severity}</b>'
-            below = "".join(f"<li>{escape(c.what)}</li>" for c in f.consequences)
-            advice = f"<br><i>{escape(f.advice)}</i>" if f.advice else ""
+            below = "".join(f"<li>{escape(line)}</li>" for line in f.effects())
+            advice = f"<br><i>fix: {escape(f.advice)}</i>" if f.advice else ""
             parts.append(
                 f"<p>{mark} {escape(f.what)}{escape(f.dated)}{advice}</p>" + (f"<ul>{below}</ul>" if below else "")
             )
@@ -206,12 +213,10 @@ class Findings(Sequence[Finding]):
 
         tones = {"critical": "bold red", "warning": "bold yellow", "note": "bold blue", "info": "dim"}
         grid = Grid.grid(padding=(0, 2))
-        for f in self.items:
-            lines = [Text(f.what + f.dated, style="bold")] + [Text(f.why, style="dim")] * (f in self.alarming)
-            lines += [Text(f"→ {f.advice}")] * (bool(f.advice) and f.severity != "info")
-            below = list(f.below())
-            lines += [Text(f"  and so: {c.what}{c.dated}", style="dim") for c in below[:SHOWN]]
-            lines += [Text(f"  and {len(below) - SHOWN} more findings follow", style="dim")] * (len(below) > SHOWN)
+        for f in self._shown():
+            lines = [Text(f.what + f.dated, style="bold")] + [Text(f"why: {f.why}", style="dim")] * (f in self.alarming)
+            lines += [Text(f"fix: {f.advice}")] * (bool(f.advice) and f.severity != "info")
+            lines += [Text(line, style="dim") for line in f.effects()]
             grid.add_row(Text(f.severity, style=tones[f.severity]), Group(*lines, ""))
         counts = Counter(c.status for c in self.checks)
         foot = f"{len(self.checked)} checks: " + ", ".join(f"{counts[s]} {s}" for s in ANSWERS if counts[s]) + "."
@@ -254,20 +259,22 @@ class Findings(Sequence[Finding]):
         loss = {
             "diverged": "The loss diverged",
             "not learning": "Not learning: the loss does not fall beyond its noise",
-        }.get(p.state, f"The loss was {p.astray:.0f} times what guessing costs")
+        }.get(p.state, f"The loss was {p.astray:.0f} times the loss of guessing")
         numbers = f" ({p.first:.4g} at the start, {p.last:.4g} at the end)" if math.isfinite(p.last) else ""
-        passed = [c.rule for c in self.checked if c.series and not c.trouble and c.rule in exact.EXACT]
-        out = f" Excluded: {', '.join(passed)}." if passed else ""
+        passed = sum(1 for c in self.checked if c.series and not c.trouble and c.rule in exact.EXACT)
+        out = f", and {passed} checks of the training loop passed" if passed else ""
         return (
-            f"{loss}{numbers}; cause unknown.{out} Try next: overfit one small batch, change the learning rate by 10×, "
-            "look at one batch of inputs and labels."
+            f"{loss}{numbers}. The cause is unknown{out}. Try next: overfit one small batch, change the learning rate "
+            "by 10×, and print one batch of inputs and labels."
         )
 
     def _hidden(self) -> list[str]:
         by_reason: dict[str, list[str]] = {}
         for name, reason in self.skipped.items():
-            by_reason.setdefault(reason, []).append(name)
-        return [f"Not measured: {names(places)}: {reason}." for reason, places in by_reason.items()]
+            by_reason.setdefault("" if ABSENT.fullmatch(reason) else reason, []).append(name)
+        absent = by_reason.pop("", [])
+        lines = [f"Not measured: {names(places)}: {reason}." for reason, places in by_reason.items()]
+        return lines + [f"Not in this model: {', '.join(absent)}."] * bool(absent)
 
 
 def diagnose(source: Any, *, activations: Mapping[str, Any] | None = None) -> Findings:
@@ -377,7 +384,7 @@ def activations_of(measurements: Measurements, given: Mapping[str, Any] | None =
 
 
 def open_run(path: str | os.PathLike[str]) -> Run:
-    """Open the run at ``path``, to read it. This is ``netvitals.open_run``.
+    """Open the stored run at ``path`` for reading. This is ``netvitals.open_run``.
 
     Args:
         path: a run's folder or its SQLite file.

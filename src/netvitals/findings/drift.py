@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from netvitals.findings.rules import Context, called, hit, names, rule, together
+from netvitals.findings.rules import Context, hit, in_worst, names, rule, together
 from netvitals.findings.series import Measurements, Series
 from netvitals.findings.statistics import line
+from netvitals.findings.updates import set_rate
 from netvitals.runs import Finding
 
 # weight-drift E12: in a small GPT whose sparsity grew to 72–83 % the mean pre-activation went to −0.30 … −0.54 σ.
@@ -24,17 +25,16 @@ HOMOGENEOUS = ("relu", "relu_", "leaky_relu", "leakyrelu", "identity")  # where 
 
 @rule(
     "negative drift",
-    "Do weights or pre-activations drift negative?",
+    "Do weights and activation inputs keep their mean?",
     "preactivations",
     ("preactivations", "preact_drift"),
     ("drift", "drift_z"),
     least=3,
-    null="the mean of a layer's inputs and of its weights moves to either side by less than its own error",
-    threshold=f"inputs {SUNK:g} standard deviations below their start and {-PREACT:g} below zero, or weights "
-    f"{-WEIGHTS:g} of "
-    f"their spread, surely (|t| > {SURE:g}) and on {LEAST} measurements or more",
+    null="the means of weights and activation inputs change by less than their standard error",
+    threshold=f"activation inputs {SUNK:g} standard deviations below their first value and {-PREACT:g} below zero, or "
+    f"weights {-WEIGHTS:g} standard deviations below their first value (|t| > {SURE:g})",
     source="weight-drift E5, E12",
-    refuted_by="a slope that is not sure on more measurements",
+    refuted_by="more measurements show no slope",
     also=("drift",),
 )
 def negative(context: Context) -> Iterator[Finding]:
@@ -55,25 +55,22 @@ def negative(context: Context) -> Iterator[Finding]:
     ]
     push = push if holds else None
     ground = (push.evidence(change=True),) if push is not None else ()
-    kinds = sorted({table.op(h.site) for h in inputs if table.op(h.site)})
-    shuts = f"for {names(kinds)} that shuts gates" if kinds else "where gates shut below zero, that shuts them"
     why = (
-        "At the start of training the mean gradient at an active unit is positive for every convex loss, so descent "
-        f"pushes its inputs down; {shuts} and makes activations sparse. " + outlook
+        "Early in training, gradient descent pushes the inputs of active units down. "
+        f"Units turn off and activations become sparse. {outlook}"
     )
     advice = (
-        "If sparsity is welcome, leave it, and watch the validation score beyond 70 %. Otherwise use a smaller "
-        "learning rate, a norm directly before the activation (its shift then takes the drift and can be decayed), or "
-        "a readout that starts smaller."
+        "No change is needed while the validation score is good. Otherwise put a norm layer directly before the "
+        f"activation. A lower learning rate also slows the drift. {set_rate(table, 0.3)}."
     )
     found = together(
         inputs,
         why=why,
         advice=advice,
         what=lambda where, worst: (
-            f"Pre-activations drift negative in {where}: their mean is "
-            f"{worst.evidence[0].value:+.2f} standard deviations in {called(worst.site)}"
-            + (f", and the weights of {names([h.site for h in weights])} drift with them." if weights else ".")
+            f"Activation inputs drift negative in {where}: their mean{in_worst(where, worst)} is "
+            f"{worst.evidence[0].value:+.2f} of their standard deviation."
+            + (f" The weights of {names([h.site for h in weights])} drift negative too." if weights else "")
         ),
     )
     found = found or together(
@@ -82,7 +79,8 @@ def negative(context: Context) -> Iterator[Finding]:
         why=why,
         advice=advice,
         what=lambda where, worst: (
-            f"Weights drift negative in {where}: by {worst.size:.3f} of their spread on average ({called(worst.site)})."
+            f"Weights drift negative in {where}: their mean{in_worst(where, worst)} has moved by {worst.size:.3f} "
+            "standard deviations."
         ),
     )
     for f in found:
@@ -103,13 +101,9 @@ def _measured(table: Measurements) -> str:
     """What the layers' own gradients say, where the law of the whole chain does not hold."""
     pushes = [s for s in table.units("drift", "g_all") if len(s.finite) >= LEAST]
     if not pushes:
-        return "Whether it goes on is not known: the law for whole chains does not hold here, and no push was measured."
+        return "For this architecture it is not known whether the drift will continue."
     down = sum(line(s.steps, s.values).t == 0 or float(np.mean(s.finite[-5:])) > 0 for s in pushes)
-    return (
-        f"Measured at the layers themselves, descent pushes the inputs of {down} of {len(pushes)} down at the moment "
-        f"(the "
-        "law of ⟨o, ∇ℓ⟩ needs a chain without norms and skips, and is not used here)."
-    )
+    return f"At the moment gradient descent pushes the inputs of {down} of {len(pushes)} layers down."
 
 
 def _sinks(curve: Series) -> bool:
@@ -139,23 +133,23 @@ def output_push(table: Measurements) -> Series | None:
 
 def _outlook(push: Series | None) -> str:
     if push is None:
-        return "⟨o, ∇ℓ⟩ was not measured, so nothing can be said about whether it goes on."
+        return "Whether the drift will continue was not measured."
     recent = push.finite[-max(3, len(push.finite) // 3) :]
     error = float(recent.std(ddof=1)) / len(recent) ** 0.5 if len(recent) > 2 else 0.0
     mean = float(recent.mean())
     if abs(mean) <= 2 * error:
         return (
-            f"⟨o, ∇ℓ⟩ = {mean:+.3g} ± {error:.1g} lately: not surely different from zero, so "
-            "that it says nothing about whether the drift goes on."
+            f"The product ⟨o, ∇ℓ⟩ of outputs and their gradients is {mean:+.3g} ± {error:.1g}. "
+            "It is not clearly different from zero, so the drift may continue or stop."
         )
     if mean > 0:
         return (
-            f"⟨o, ∇ℓ⟩ = {mean:+.3g} ± {error:.1g} is still positive: the loss goes on pushing the outputs, "
-            "and with them the active inputs, towards zero, so the drift will persist."
+            f"The product ⟨o, ∇ℓ⟩ of outputs and their gradients is {mean:+.3g} ± {error:.1g}. "
+            "A positive product means that the drift will persist."
         )
     return (
-        f"⟨o, ∇ℓ⟩ = {mean:+.3g} ± {error:.1g} has turned negative: the push has reversed, so the drift should stop "
-        "or flip; what has drifted stays."
+        f"The product ⟨o, ∇ℓ⟩ of outputs and their gradients is {mean:+.3g} ± {error:.1g}. "
+        "A negative product means that the drift should stop or reverse."
     )
 
 

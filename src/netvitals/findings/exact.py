@@ -26,14 +26,20 @@ class Text(NamedTuple):
     fix: Callable[[Facts], str] | str
 
 
-def _activation_fix(e: Facts) -> str:
-    return f"Remove the {e['activation']} from the end of the model, and apply it only where you predict."
+CLAMPED = "x.clamp(-1 + 1e-6, 1 - 1e-6)"
+SAFE = {  # a call → how to write it where its argument may be at a pole
+    "div": "x / (y + 1e-8)",
+    "sqrt": "torch.sqrt(x + 1e-8)",
+    "pow": "(x + 1e-8).pow(p)",
+    "log": "torch.log(x + 1e-8)",
+    **dict.fromkeys(("acos", "asin", "atanh"), CLAMPED),
+}
 
 
 def _poles(functions: Mapping[str, int]) -> str:
-    """Where which function stands at a pole."""
+    """Which functions were evaluated at a pole, and how often."""
     words = {
-        "div": "a division by 0",
+        "div": "division by 0",
         **{name: f"{name} at or beyond ±1" for name in ("acos", "asin", "atanh")},
         "log1p": "log1p at or below −1",
     }
@@ -43,166 +49,199 @@ def _poles(functions: Mapping[str, int]) -> str:
     )
 
 
+def _pole_fix(e: Facts) -> str:
+    functions = [*(e.get("functions") or e["poles"])]
+    code = ", ".join(dict.fromkeys([SAFE[f] for f in functions if f in SAFE] or SAFE.values()))
+    logarithm = " For logarithms of probabilities, use log_softmax, logsigmoid or xlogy."
+    return f"Keep the input in a safe range: {code}." + logarithm * ("log" in functions)
+
+
 def _reached(e: Facts) -> str:
     reach = e.get("reach", 0.0)
-    return f" It cannot fall below {reach:.3f}." if reach > 0.01 else ""
+    return f" The loss cannot fall below {reach:.3f}." if reach > 0.01 else ""
+
+
+def _leaked(e: Facts) -> str:
+    correlation = e["correlation"]
+    return f" (correlation {correlation:.4f})" if abs(correlation) > 0.999 else ""
 
 
 TEXTS: dict[str, Text] = {
     "double softmax": Text(
         "critical",
-        lambda e: (
-            f"Softmax is applied twice: the model returns probabilities and the loss applies log_softmax.{_reached(e)}"
-        ),
-        "cross_entropy expects logits. The second softmax flattens the probabilities and shrinks the gradient.",
-        "Remove the softmax from the end of the model (cross_entropy applies log_softmax itself).",
+        lambda e: f"Softmax is applied twice: by the model, and again by the log_softmax inside the loss.{_reached(e)}",
+        "cross_entropy expects logits. A second softmax moves the probabilities closer together and shrinks the "
+        "gradient.",
+        "Remove the softmax from the end of the model: cross_entropy applies log_softmax itself.",
     ),
     "double sigmoid": Text(
         "critical",
         lambda e: (
-            f"The model ends in a {e['activation']}, and binary_cross_entropy_with_logits applies a sigmoid again."
+            f"The model ends in a {e['activation']}, and binary_cross_entropy_with_logits applies another sigmoid."
         ),
-        "The second sigmoid keeps predictions between 0.5 and 0.73, so the loss cannot fall to zero.",
-        "Remove the sigmoid from the model, or use binary_cross_entropy.",
+        "The second sigmoid limits predictions to the range 0.5 to 0.73, so the loss cannot reach zero.",
+        lambda e: f"Remove the {e['activation']} from the end of the model, or use binary_cross_entropy instead.",
     ),
     "missing log-softmax": Text(
         "critical",
         lambda e: (
-            f"{e.get('loss', 'nll_loss')} gets "
-            + ("probabilities" if e.get("probabilities") else "logits")
-            + " instead of log-probabilities."
+            f"{e.get('loss', 'nll_loss')} expects log-probabilities but receives "
+            + ("probabilities." if e.get("probabilities") else "logits.")
         ),
-        "The loss is then linear in the scores: it has no lower bound, or no logarithm.",
+        "Without the logarithm the loss is linear in the scores, so it does not fit probabilities to the labels.",
         lambda e: {
-            "nll_loss": "Use cross_entropy on the logits, or end the model in log_softmax(dim=1).",
-            "ctc_loss": "Call ctc_loss(logits.log_softmax(-1), ...).",
-            "kl_div": "Call kl_div(logits.log_softmax(-1), target): the input is a logarithm, the target is not.",
+            "nll_loss": "Use cross_entropy(logits, labels), or end the model in log_softmax(x, dim=1).",
+            "ctc_loss": "Pass logits.log_softmax(-1) to ctc_loss.",
+            "kl_div": "Pass log-probabilities first and probabilities second: kl_div(logits.log_softmax(-1), target).",
         }[e.get("loss", "nll_loss")],
     ),
     "infinite gradient": Text(
         "critical",
         lambda e: (
-            f"The {'loss' if e.get('loss') else 'gradient'} is not finite: {_poles(e['functions'])}."
+            f"The {'gradient' if not e.get('loss') else 'loss'} is not finite because of {_poles(e['functions'])}."
             if "functions" in e
-            else f"The loss turned from {e['before']:.3g} to NaN in one step: a likely cause is the infinite gradient "
-            f"of {names(e['poles'])}, which the loss is made with."
+            else f"The loss went from {e['before']:.3g} to NaN in one step. The likely cause is an infinite gradient of "
+            f"{names(e['poles'])}, which the loss uses."
         ),
-        "One infinite entry makes every parameter that it reaches NaN.",
-        "Keep the argument away from that point: add eps inside sqrt and log, clamp(-1 + 1e-6, 1 - 1e-6) before acos, "
-        "use log_softmax, logsigmoid or xlogy for logarithms of probabilities.",
+        "One infinite gradient entry turns every weight it reaches into NaN.",
+        _pole_fix,
     ),
     "equal units": Text(
         "critical",
         lambda e: (
-            f"All units of {names(e['parameters'])} {'are zero' if e['zero'] else 'have the same weights'}, "
-            "as they had at the start."
+            f"All weights of {names(e['parameters'])} are zero, and training does not change that."
+            if e["zero"]
+            else f"All units of {names(e['parameters'])} have the same weights, and training does not change that."
         ),
-        "Units with equal weights get equal gradients, so they never become different: the layer has one unit.",
-        "Draw the weights at random, as PyTorch's layers do: torch.nn.init.kaiming_uniform_(weight).",
+        "Units with equal weights get equal gradients, so they stay equal. A layer of equal units can do no more than one unit.",
+        "Initialise the weights at random, for example with torch.nn.init.kaiming_uniform_(layer.weight).",
     ),
     "labels out of range": Text(
         "critical",
-        lambda e: f"Labels of binary_cross_entropy_with_logits run from {e['low']:.3g} to {e['high']:.3g}, not 0 to 1.",
-        "Outside 0..1 the loss has no lower bound: the logits grow for ever.",
-        "With more than two classes use cross_entropy with one output a class; with two, labels 0 and 1.",
+        lambda e: (
+            "binary_cross_entropy_with_logits needs labels between 0 and 1. "
+            f"The labels range from {e['low']:.3g} to {e['high']:.3g}."
+        ),
+        "With labels outside 0 to 1 the loss has no lower bound, so the logits grow without limit.",
+        "For two classes, use the labels 0 and 1. For more classes, use cross_entropy with one output per class.",
     ),
     "class without weight": Text(
         "critical",
-        lambda e: f"Class {e['label']} has weight 0 in the loss, and there are examples of it.",
-        "The model is never told of these examples.",
-        "Give every class a positive weight; integer division (//) turns small weights into 0.",
+        lambda e: f"Class {e['label']} has weight 0 in the loss, although the batch contains examples of this class.",
+        "Examples of a class with weight 0 have no effect on training.",
+        "Give every class a positive weight. If an integer division (//) computes the weights, use / instead.",
     ),
     "blank among the labels": Text(
         "critical",
-        lambda e: f"Labels of the CTC loss contain the blank ({e['blank']}).",
-        "The blank separates labels; a label that is the blank can never be read out.",
-        "Number the labels from 1 and add one output, or pass blank=number_of_labels.",
+        lambda e: f"The labels of the CTC loss contain the blank index {e['blank']}.",
+        "CTC decoding removes blanks, so the model can never predict a label that equals the blank index.",
+        "Reserve an index for the blank: number the labels from 1, or pass blank=num_labels. "
+        "With a blank the model needs num_labels + 1 outputs.",
     ),
     "mask after the mean": Text(
         "critical",
         lambda e: (
-            f"A loss that is a mean already is multiplied by a mask of shape {tuple(e['shape'])}: it masks nothing."
+            f"An already averaged loss is multiplied by a mask of shape {tuple(e['shape'])}. "
+            "Masked positions still count in the loss."
         ),
-        "Every entry of the product is the mean over all places, masked ones too.",
-        "Make the loss with reduction='none', multiply it by the mask, then divide the sum by mask.sum().",
+        "The average already includes the masked positions, so the multiplication only rescales the loss.",
+        "Compute the loss with reduction='none', then use (loss * mask).sum() / mask.sum().",
     ),
     "advantage with a gradient": Text(
         "warning",
-        lambda e: "The loss of the policy sends a gradient into the value estimate: the advantage is not detached.",
-        "The critic then learns to please the policy's loss, not to predict returns.",
-        "Use (returns - value).detach() in the loss of the policy.",
+        lambda e: "The policy loss sends a gradient into the value network: the advantage is not detached.",
+        "With this gradient the value network learns to lower the policy loss instead of predicting returns.",
+        "Detach the advantage in the policy loss: advantage = (returns - value).detach().",
     ),
     "target with a gradient": Text(
         "warning",
-        lambda e: "The bootstrapped target (reward and best next value) has a gradient.",
-        "The network moves its targets towards its predictions, instead of predictions towards targets.",
-        "Compute the target under torch.no_grad(), best with a target network.",
+        lambda e: "The bootstrapped target (reward plus value of the next state) carries a gradient.",
+        "Each step also moves the targets towards the predictions, which makes training unstable.",
+        "Compute the target under torch.no_grad(), preferably with a separate target network.",
     ),
     "freezing without effect": Text(
         "warning",
         lambda e: (
-            f"{names(e['parameters'])} {'is' if len(e['parameters']) == 1 else 'are'} meant to be frozen and "
-            f"{'is' if len(e['parameters']) == 1 else 'are'} trained: "
-            + (f"the attribute is called {e['word']}." if "word" in e else "requires_grad is set on a module.")
+            f"{names(e['parameters'])} {'are' if len(e['parameters']) > 1 else 'is'} still trained: the code sets "
+            f"{e['word']}, which PyTorch ignores."
+            if "word" in e
+            else f"{names(e['parameters'])} {'are' if len(e['parameters']) > 1 else 'is'} still trained: the code sets "
+            "requires_grad on a module, which PyTorch ignores."
         ),
-        "Python accepts any attribute; only requires_grad of a parameter stops its training.",
+        "Python accepts any attribute name without an error. Only requires_grad of a parameter stops its training.",
         "Call module.requires_grad_(False), or set requires_grad = False on each parameter.",
     ),
     "shared module": Text(
         "warning",
-        lambda e: f"{e['container'] or 'A list of layers'} holds the same layer several times ({e['layers']} places).",
-        "[layer] * n repeats one layer: all places share their weights.",
-        "Make each layer anew: nn.ModuleList(make_layer() for _ in range(n)), or copy.deepcopy(layer).",
+        lambda e: (
+            f"The {e['layers']:.0f} entries of {e['container'] or 'a list of layers'} are the same layer, so they share "
+            "one set of weights."
+        ),
+        "In Python, [layer] * n repeats a reference to one layer and makes no copies.",
+        "Create a new layer for each entry: nn.ModuleList(make_layer() for _ in range(n)). "
+        "To copy an existing layer, use copy.deepcopy(layer).",
     ),
     "gradients of another loss": Text(
         "critical",
-        lambda e: f"{e['optimizer']} steps on gradients that another loss left in its parameters ({e['steps']} steps).",
-        "A backward pass through both networks fills the gradients of both; only one of them was cleared.",
-        "Call zero_grad() of this optimizer right before the backward pass of its own loss.",
+        lambda e: (
+            f"{e['optimizer']} uses gradients that the backward pass of another loss left in its parameters, "
+            f"on {e['steps']} steps."
+        ),
+        "A backward pass through two networks adds gradients to both. In this loop, the gradients of only one network are cleared.",
+        lambda e: f"Call {e['optimizer']}.zero_grad() directly before the backward pass of the loss it minimises.",
     ),
     "all gradients zero": Text(
         "critical",
-        lambda e: f"Every gradient that backward() gives {e['optimizer']} is exactly zero.",
-        "No unit passes a gradient: units are dead, weights are zero, or an output is clamped or saturated.",
-        "Look at the last activation and at the initial weights first; then at the scale of the inputs.",
+        lambda e: f"backward() gives every parameter of {e['optimizer']} a gradient of exactly zero.",
+        "No gradient reaches the weights. Typical causes are dead units, all-zero weights, and a clamped or saturated "
+        "output.",
+        "Print the outputs of the last layers and their initial weights: look for constants and zeros. "
+        "Then check the scale of the inputs.",
     ),
     "dropout in eval mode": Text(
         "warning",
-        lambda e: "Dropout is active in eval mode: two passes on the same batch differ.",
-        "Predictions are then random, and evaluations too low.",
-        "Pass training=self.training to F.dropout, and dropout_p=p if self.training else 0.0 to attention.",
+        lambda e: "Dropout is active in eval mode: two passes on the same batch give different outputs.",
+        "Predictions become random, and evaluation scores are too low.",
+        "Pass training=self.training to F.dropout. "
+        "For scaled_dot_product_attention, pass dropout_p=p if self.training else 0.0.",
     ),
     "teacher in train mode": Text(
         "warning",
-        lambda e: f"{names(e['parameters'])} is frozen and never changes, and runs with dropout.",
-        "The targets that it gives change at random from call to call.",
+        lambda e: f"The frozen module {names(e['parameters'])} runs with active dropout.",
+        "The targets from a teacher with dropout change at random from call to call.",
         lambda e: f"Call model.{e['parameters'][0]}.eval() after model.train().",
     ),
     "evaluation on another scale": Text(
         "warning",
-        lambda e: f"Inputs of an evaluation reach {e['evaluation']:.3g}, those of the training {e['training']:.3g}.",
-        "The model meets inputs that it has not been trained on: a transform is missing on one side.",
+        lambda e: (
+            f"Evaluation inputs reach {e['evaluation']:.3g}, while training inputs reach only {e['training']:.3g}."
+            if e["evaluation"] > e["training"]
+            else f"Evaluation inputs reach only {e['evaluation']:.3g}, while training inputs reach {e['training']:.3g}."
+        ),
+        "The model is evaluated on a scale it was not trained on. One of the two data pipelines probably lacks a "
+        "transform.",
         "Apply the same scaling and normalisation to training and evaluation data.",
     ),
     "input ignored": Text(
         "critical",
         lambda e: (
-            "The output is the same for every example."
+            "The model gives the same output for every example."
             if e["of"] == 1
-            else f"Argument {e['argument']!r} does not change the output."
+            else f"The argument {e['argument']!r} of forward() has no effect on the output."
         ),
-        "What an output does not depend on cannot be learned from.",
-        "Follow the argument through forward(): integer casts, masks of zeros, dead units and a wrong axis lose it.",
+        "A model cannot learn from an input that does not affect its output.",
+        "Trace the input through forward(). Common causes are integer casts, all-zero masks, dead units and a "
+        "reduction over the wrong dimension.",
     ),
     "padding changes the output": Text(
         "warning",
         lambda e: (
-            f"With less padding the same texts get other outputs: they move by {e['moved']:.1f} times the spread "
-            "between texts."
+            f"The output for a text changes with the amount of padding, by {e['moved']:.1f} times the spread between "
+            "texts."
         ),
-        "The prediction for a text depends on the longest text of its batch.",
+        "The prediction for one text depends on the longest text of its batch.",
         lambda e: (
-            "Use pack_padded_sequence(..., enforce_sorted=False), or take the output at the last real token."
+            "Use pack_padded_sequence(x, lengths, enforce_sorted=False), or take the output at the last real token."
             if e["recurrent"]
             else "Pass src_key_padding_mask (True at padding) to the attention layers."
         ),
@@ -210,300 +249,323 @@ TEXTS: dict[str, Text] = {
     "scrambled images": Text(
         "critical",
         lambda e: (
-            f"Pixels three places apart are more alike ({e['far']:.2f}) than neighbours ({e['near']:.2f}): "
-            "the image is scrambled."
+            f"The images are scrambled: pixels three positions apart are more alike ({e['far']:.2f}) than neighbours "
+            f"({e['near']:.2f})."
         ),
-        "Height × width × colour was read as colour × height × width with view or reshape.",
-        "Use x.permute(0, 3, 1, 2), not x.view(n, 3, h, w).",
+        "Images of shape (height, width, channels) were probably reshaped to (channels, height, width).",
+        "Use x.permute(0, 3, 1, 2) instead of x.view(n, 3, h, w).",
     ),
     "regression on classes": Text(
         "warning",
-        lambda e: "The targets are one-hot rows of classes, and the loss is a squared or absolute error.",
-        "Its gradient vanishes where a wrong class is certain, so training stalls.",
-        "Use cross_entropy on the logits, with class numbers as targets.",
+        lambda e: "The targets are one-hot class labels, but the loss is a squared or absolute error.",
+        "When the model is confident and wrong, the gradient of a squared or absolute error nearly vanishes, so training stalls.",
+        "Use cross_entropy(logits, targets.argmax(1)), without a softmax or sigmoid in the model.",
     ),
     "softmax over one class": Text(
         "critical",
-        lambda e: f"A softmax runs over a dimension of size 1 (shape {tuple(e['shape'])}): its output is always 1.",
-        "A constant has no gradient, so nothing before it learns.",
-        "With one output use a sigmoid with binary_cross_entropy_with_logits; with several, softmax over the class dimension.",
+        lambda e: f"A softmax runs over a dimension of size 1 (shape {tuple(e['shape'])}), so its output is always 1.",
+        "A constant output has no gradient, so the layers before this softmax cannot learn.",
+        "For one output per example, use binary_cross_entropy_with_logits without a softmax. "
+        "For several classes, apply the softmax over the class dimension.",
     ),
     "softmax dimension": Text(
         "critical",
-        lambda e: f"A softmax runs over dimension 0, the examples of the batch (shape {tuple(e['shape'])}).",
-        "Probabilities then add up over the examples, and each example's output depends on the rest of the batch.",
-        "Give the class dimension: softmax(x, dim=-1).",
+        lambda e: f"A softmax runs over dimension 0, the batch dimension (shape {tuple(e['shape'])}).",
+        "Probabilities sum to 1 over the batch, so each output depends on the other examples.",
+        "Apply the softmax over the class dimension: softmax(x, dim=-1).",
     ),
     "output activation": Text(
         "critical",
         lambda e: (
             f"The model ends in a {e['activation']} before {e['loss']}.{_reached(e)}"
             if "beyond" not in e
-            else f"The model ends in a {e['activation']}, which cannot reach {percent(e['beyond'])} of the targets "
-            f"(they run from {e['low']:.3g} to {e['high']:.3g})."
+            else f"The model ends in a {e['activation']}, which cannot produce {percent(e['beyond'])} of the targets. "
+            f"The targets range from {e['low']:.3g} to {e['high']:.3g}."
         ),
-        "The last activation restricts the outputs to a range that does not fit the loss.",
-        _activation_fix,
+        "The last activation limits the outputs to a range that does not fit the loss.",
+        lambda e: f"Remove the {e['activation']} from the end of the model and return the output of the last layer.",
     ),
     "broadcast": Text(
         "critical",
         lambda e: (
-            f"Predictions of shape {tuple(e['prediction'])} are compared with targets as {tuple(e['compared'])}: each with every other."
+            f"Predictions of shape {tuple(e['prediction'])} are broadcast to shape {tuple(e['compared'])}: every prediction is compared with every target."
         ),
-        "Shapes (N, 1) and (N,) broadcast to (N, N). The best answer to such a loss is the mean of all targets.",
-        "Make the shapes equal before the loss: prediction.squeeze(1), or target.unsqueeze(1).",
+        "Shapes (N, 1) and (N,) broadcast to (N, N). "
+        "Such a loss is lowest when every prediction is the mean of all targets.",
+        "Give both the same shape before the loss: prediction.squeeze(1) or target.unsqueeze(1).",
     ),
     "loss sign": Text(
         "critical",
         lambda e: "The loss has the wrong sign: every step makes the fit worse.",
-        "A descent on minus the loss makes the error as large as it can.",
-        "Negate the loss (nll_loss and cross_entropy have their minus already), or drop maximize=True from the optimizer.",
+        "Minimising a negated loss makes the error as large as possible.",
+        "Remove the minus sign before the loss; nll_loss and cross_entropy already contain it. "
+        "If the optimizer was created with maximize=True, remove that argument instead.",
     ),
     "padding counted": Text(
         "warning",
-        lambda e: f"{percent(e['share'])} of the labels are padding (token {e['token']}), and the loss counts them.",
-        "The loss falls by predicting padding, and the real tokens get a smaller share of the gradient.",
-        lambda e: f"Pass ignore_index={e['token']} to the loss, or set these labels to -100.",
+        lambda e: f"{percent(e['share'])} of the labels are padding (token {e['token']}), and the loss includes them.",
+        "Predicting padding lowers the loss, and real tokens get a smaller share of the gradient.",
+        lambda e: f"Pass ignore_index={e['token']} to the loss, or set the labels of padding to -100.",
     ),
     "graph grows": Text(
         "critical",
         lambda e: (
-            f"The graph of the loss grows from step to step: {e['first']} nodes, then {e['last']} after {e['steps']} steps."
+            f"The autograd graph of the loss grows with every step: from {e['first']} to {e['last']} nodes so far."
         ),
-        "Each backward pass goes through all steps before it. Time and memory grow without end.",
-        "Detach what is carried from step to step: hidden = hidden.detach(), total += loss.item().",
+        "Each backward pass goes through all earlier steps, so time and memory per step keep growing.",
+        "Detach what is carried from step to step: hidden = hidden.detach(). Add up losses with total += loss.item().",
     ),
     "no optimizer step": Text(
         "critical",
         lambda e: (
             "No optimizer has stepped in 10 training steps"
-            + ("." if e.get("backward") else ": backward() was not called either." if e.get("graph") else ".")
+            + ("." if e.get("backward") else ", and backward() was not called." if e.get("graph") else ".")
         ),
-        "The weights stay as they were drawn.",
+        "Without optimizer steps the weights keep their initial values.",
         "Call loss.backward() and optimizer.step() in each training step.",
     ),
     "gradients gone": Text(
         "critical",
         lambda e: (
-            f"{e['optimizer']} finds no gradient when it steps: every .grad is None or zero, although backward() ran."
+            f"{e['optimizer']} steps without gradients: every .grad is None or zero, although backward() has run."
         ),
-        "Gradients are cleared between backward() and step(), so no step changes anything.",
-        "Call optimizer.zero_grad() before loss.backward(), not after it.",
+        "Gradients that are cleared between backward() and step() cannot change the weights.",
+        "Call optimizer.zero_grad() before loss.backward(), not between backward() and step().",
+    ),
+    "step before backward": Text(
+        "critical",
+        lambda e: f"{e['optimizer']} steps between the forward pass and loss.backward().",
+        "Each step follows old gradients or none. With two layers or more, loss.backward() then raises an error.",
+        "Call optimizer.step() after loss.backward().",
     ),
     "gradients carried over": Text(
         "critical",
         lambda e: (
-            f"Gradients are never cleared: {e['optimizer']} stepped {e['steps']} times on the sum of all gradients so far."
+            f"Gradients are never cleared: {e['optimizer']} made {e['steps']} steps with the sum of all gradients "
+            "so far."
         ),
-        "Every step then follows old gradients as well, which is a momentum that never ends.",
-        "Call optimizer.zero_grad() before each backward pass (once per optimizer step with gradient accumulation).",
+        "Without clearing, each step follows all earlier gradients as well, like a momentum of 1.",
+        "Call optimizer.zero_grad() before each loss.backward(). With gradient accumulation, call zero_grad() once per optimizer step.",
     ),
     "cut off": Text(
         "critical",
-        lambda e: f"The loss does not depend on anything that {e['optimizer']} moves.",
-        "The graph is cut between the parameters and the loss: detach(), .data, .item(), numpy, no_grad() or argmax.",
-        "Look for one of these on the way from the model's output to the loss.",
+        lambda e: f"The loss does not depend on any parameter of {e['optimizer']}.",
+        "The autograd graph is cut between the parameters and the loss.",
+        "Remove detach(), .data, .item(), numpy calls, no_grad() or argmax between the model's output and the loss.",
     ),
     "zero gradient": Text(
         "critical",
         lambda e: (
-            f"Every path from the loss to {names(e['parameters'])} goes through sign, round or floor, whose gradient is zero."
+            f"Every path from {names(e['parameters'])} to the loss goes through sign, round or floor, whose gradient "
+            "is zero."
         ),
-        "These parameters get a gradient of exactly zero and never change.",
+        "Parameters before sign, round or floor get a gradient of exactly zero and never change.",
         "Use a straight-through estimator, x + (x.round() - x).detach(), or a smooth function such as tanh.",
     ),
     "unused layers": Text(
         "warning",
         lambda e: (
-            f"The loss does not use {names(e['parameters'])}: {percent(e['share'])} of the weights get no gradient."
+            f"The loss does not depend on {names(e['parameters'])}: {percent(e['share'])} of the weights get no "
+            "gradient."
         ),
-        "These layers stay as they were drawn.",
-        "Use them in forward(), or take a detach() out of the way; delete what is not needed.",
+        "Layers without a gradient keep their initial weights.",
+        "Use these layers in forward(), or remove a detach() between them and the loss. Delete layers that are not "
+        "needed.",
     ),
     "stacked linear layers": Text(
         "warning",
-        lambda e: "The model has no activation between its layers: several linear layers are one linear layer.",
-        "Without a nonlinearity only linear functions can be learned.",
-        "Put an activation such as nn.ReLU() between the layers.",
+        lambda e: "The model has no activation function between its linear layers, so they act as one linear layer.",
+        "Without a nonlinearity the model can only learn linear functions.",
+        "Put an activation such as nn.ReLU() between the linear layers.",
     ),
     "batch norm on few examples": Text(
         "warning",
-        lambda e: "Batch norm sees one example at a time.",
-        "The statistics of a single example are noise, and differ from those that eval mode uses.",
-        "Use larger batches, or GroupNorm, LayerNorm or InstanceNorm.",
+        lambda e: "Batch norm receives one example at a time.",
+        "The statistics of one example are mostly noise, and they differ from the running statistics of eval mode.",
+        "Use larger batches, or replace batch norm with GroupNorm, LayerNorm or InstanceNorm.",
     ),
     "loss clamped": Text(
         "warning",
         lambda e: (
-            f"The loss is clamped: {percent(e['share'])} of the errors of a batch are beyond the limit and get no gradient."
+            f"The loss is clamped, so {percent(e['share'])} of the errors in a batch get no gradient."
             if e.get("share")
-            else "The loss itself is clamped: beyond the limit its gradient is zero."
+            else "The loss is clamped, so its gradient is zero beyond the limit."
         ),
-        "Clamping a loss does not limit the gradient; it stops learning on the batches that need it most.",
-        "Clip the gradient: torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0) between backward() and step().",
+        "Clamping the loss does not limit the gradient. Examples with the largest errors stop contributing to training.",
+        "Clip the gradient instead: torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0) between backward() and "
+        "step().",
     ),
     "loss mismatch": Text(
         "critical",
-        lambda e: "The loss gets the labels as its prediction: the arguments are swapped.",
-        "Losses take (prediction, target). Swapped, the gradient is that of another function.",
+        lambda e: "The arguments of the loss are swapped: the labels are passed as the prediction.",
+        "Loss functions take (prediction, target). With swapped arguments the gradient is wrong.",
         "Call loss_fn(prediction, target).",
     ),
     "summed loss": Text(
         "warning",
-        lambda e: f"The loss is a sum over {e['summed']} examples, and training suffers.",
-        "Gradients are as many times larger as those of a mean, and so is the effective learning rate.",
+        lambda e: f"The loss is a sum over {e['summed']} examples instead of a mean, and the run is not learning well.",
+        "The gradient of a sum grows with the batch size, and with it the effective learning rate.",
         lambda e: f"Use reduction='mean', or divide the learning rate by {e['summed']}.",
     ),
     "precision": Text(
         "critical",
-        lambda e: f"The weights themselves are float16: {names(e['parameters'])}.",
-        "float16 holds three digits and nothing below 6e-8: small gradients and Adam's moments become zero.",
-        "Keep the weights in float32 and use torch.autocast, or use bfloat16.",
+        lambda e: f"The weights are stored in float16: {names(e['parameters'])}.",
+        "float16 keeps three decimal digits and nothing below 6e-8. In float16 small gradients and Adam's averages become zero.",
+        "Keep the weights in float32 and run the model under torch.autocast, or use bfloat16.",
     ),
     "strong dropout": Text(
         "warning",
         lambda e: f"A dropout layer drops {percent(e['dropout'])} of its inputs, and the loss does not fall.",
-        "Too little of the signal is left in each step.",
-        "Set p to 0.5 or less.",
+        "The units that dropout keeps carry too little signal to learn from.",
+        lambda e: f"Set the dropout probability to p=0.5 or less (now {e['dropout']:g}).",
     ),
     "not in the optimizer": Text(
         "critical",
         lambda e: (
-            f"No optimizer holds {names(e['parameters'])}, though the loss has gradients for "
-            f"{'it' if len(e['parameters']) == 1 else 'them'}."
+            f"No optimizer contains {names(e['parameters'])}, although the loss gives "
+            f"{'them' if len(e['parameters']) > 1 else 'it'} a gradient."
         ),
-        "No step changes these parameters: they stay as they were drawn.",
-        "Pass model.parameters() to the optimizer after the model is complete, or add these parameters as a group. "
-        "Set requires_grad = False on what shall stay.",
+        "Parameters outside the optimizer keep their initial values.",
+        "Pass model.parameters() to the optimizer after the model is complete, or call "
+        "optimizer.add_param_group({'params': ...}). Set requires_grad = False on parameters that should stay fixed.",
     ),
     "not registered": Text(
         "critical",
         lambda e: (
-            f"{names(e['parameters'])} {'is' if len(e['parameters']) == 1 else 'are'} used by the model but not registered in it."
+            f"The model uses {names(e['parameters'])} without registering "
+            f"{'them as parameters' if len(e['parameters']) > 1 else 'it as a parameter'}."
             if e["parameters"]
-            else "Each pass makes new parameters: a layer is created in forward()."
+            else "A layer is created inside forward(), so each pass uses new random weights."
         ),
         "Modules in a plain list, tuple or dict are missing from parameters(), state_dict() and .to().",
-        "Create layers in __init__, and keep them in attributes, nn.ModuleList, nn.ModuleDict or nn.ParameterList.",
+        "Create layers in __init__ and store them as attributes, in nn.ModuleList or in nn.ModuleDict.",
     ),
     "stale parameters": Text(
         "critical",
         lambda e: (
-            f"The optimizer holds {e['held']} tensors that the model does not use; it lacks {names(e['parameters'])}."
+            f"The optimizer holds {e['held']} tensors that the model does not use, and lacks {names(e['parameters'])}."
         ),
-        "The model's parameters were replaced after the optimizer was made, so its steps change tensors that nothing reads.",
-        "Make the optimizer after the model has its final parameters.",
+        "The model's parameters were replaced after the optimizer was created, so optimizer steps do not change the "
+        "model.",
+        "Create the optimizer after the last change to the model's layers.",
     ),
     "update lost": Text(
         "critical",
         lambda e: (
-            f"Steps leave {names(e['parameters'])} bit for bit as {'it was' if len(e['parameters']) == 1 else 'they were'}, "
-            "though there is a gradient and a learning rate."
+            f"Optimizer steps do not change {names(e['parameters'])}, although gradient and learning rate are not zero."
             if not e.get("undone")
-            else f"What a step changes in {names(e['parameters'])} is taken back before the next one."
+            else f"Every change that a step makes to {names(e['parameters'])} is undone before the next step."
         ),
-        "The update is smaller than the precision of the tensor, or is written to a copy.",
-        "Keep a float32 copy of the weights for the optimizer, or raise the learning rate; do not assign to .data of a copy.",
+        "The update is smaller than the rounding error of the weights, or the code writes it to a copy.",
+        lambda e: (
+            "Remove the code that writes old weights back after optimizer.step()."
+            if e.get("undone")
+            else "Keep the weights in float32, or raise the learning rate. If the code assigns to .data of a copy, "
+            "assign to the model's own parameters instead."
+        ),
     ),
     "optimizer recreated": Text(
         "warning",
-        lambda e: (
-            f"{e['times']} optimizers were made for the same parameters: each begins without momentum and moments."
-        ),
-        "Adam and momentum average over steps. A new optimizer forgets what the last one knew.",
-        "Make the optimizer once, before the loop.",
+        lambda e: f"{e['times']} optimizers were created for the same parameters.",
+        "Momentum and Adam average gradients over many steps. A new optimizer starts these averages from zero.",
+        "Create the optimizer once, before the training loop.",
     ),
     "tying lost": Text(
         "warning",
-        lambda e: f"{e['output']} begins as a copy of {e['embedding']}, but they are two tensors: the tie is lost.",
-        "The two drift apart in training, and a saved model may restore only one.",
+        lambda e: (
+            f"{e['output']} starts as a copy of {e['embedding']}, but they are two tensors, so their weights are not "
+            "tied."
+        ),
+        "The two tensors become different during training, and a loaded checkpoint may restore only one of them.",
         lambda e: f"Assign the parameter itself: model.{e['output']}.weight = model.{e['embedding']}.weight.",
     ),
     "train mode in evaluation": Text(
         "warning",
         lambda e: (
-            f"An evaluation runs in train mode: {e['count']} dropout or batch-norm layers are active ({names(e['layers'])})."
+            f"An evaluation runs in train mode: {e['count']} dropout or batch-norm layers are active "
+            f"({names(e['layers'])})."
         ),
-        "Dropout then removes units and batch norm uses the batch, so that what is measured is not the model.",
+        "In train mode dropout removes units and batch norm uses the current batch, so the scores are not those of "
+        "the trained model.",
         "Call model.eval() before the evaluation and model.train() after it.",
     ),
     "left in eval mode": Text(
         "critical",
         lambda e: (
-            "Training runs in eval mode, where spectral norm does not follow the weights."
+            "Training runs in eval mode, so spectral norm does not follow the weights."
             if e.get("spectral")
-            else f"Training goes on in eval mode: all {e['layers']} dropout and batch-norm layers were switched off on the way."
+            else f"Training runs in eval mode: all {e['layers']} dropout and batch-norm layers have been switched off."
         ),
-        "In eval mode batch norm uses its running statistics and dropout does nothing.",
-        "Call model.train() after each evaluation.",
+        "In eval mode dropout does nothing, and batch norm uses its stored statistics.",
+        "Call model.train() before training and after each evaluation.",
     ),
     "constant labels": Text(
         "critical",
-        lambda e: f"All labels are the same ({e['mode']}) in the first {e['batches']} batches.",
-        "A constant output fits them, whatever the input is.",
-        "Shuffle the data, DataLoader(..., shuffle=True), and check how the labels are loaded.",
+        lambda e: f"All labels of the first {e['batches']} batches are equal ({e['mode']}).",
+        "A constant output fits equal labels, so the model learns to ignore its input.",
+        "Shuffle the data with DataLoader(..., shuffle=True), and check how the labels are loaded.",
     ),
     "sorted labels": Text(
         "warning",
         lambda e: (
-            f"Each batch holds labels of few classes: their entropy is {e['within']:.2f} within a batch and {e['entropy']:.2f} overall."
+            f"Each batch contains few classes: the label entropy is {e['within']:.2f} within a batch and "
+            f"{e['entropy']:.2f} overall."
         ),
-        "The data are sorted by class. Each step then pulls towards the classes of its own batch.",
-        "Shuffle the data: DataLoader(..., shuffle=True).",
+        "The data are sorted by class, so each step fits the classes of its own batch only.",
+        "Shuffle the data with DataLoader(..., shuffle=True).",
     ),
     "label is input": Text(
         "critical",
-        lambda e: f"{percent(e['share'])} of the labels are the input token at the same place.",
-        "The model learns to copy. A language model must predict the next token.",
+        lambda e: f"{percent(e['share'])} of the labels equal the input token at the same position.",
+        "The model learns to copy its input. A language model must predict the next token.",
         "Shift the labels by one: inputs = tokens[:, :-1], labels = tokens[:, 1:].",
     ),
     "label leak": Text(
         "warning",
-        lambda e: f"Feature {e['feature']} alone gives the label (correlation {e['correlation']:.4f}).",
-        "The label, or something computed from it, is among the inputs.",
-        lambda e: f"Drop column {e['feature']} from the inputs.",
+        lambda e: f"Input column {e['feature']} alone determines the label{_leaked(e)}.",
+        "The inputs contain the label, or a value computed from it.",
+        lambda e: f"Remove column {e['feature']} from the inputs.",
     ),
     "future leak": Text(
         "critical",
-        lambda e: "A prediction depends on tokens that come after it, and the label is the next token.",
-        "The answer is visible in training, so the loss says nothing about generation.",
-        "Use a causal mask: position t may attend to positions up to t only.",
+        lambda e: "Predictions depend on later tokens, although each label is the next token.",
+        "The model sees the answer during training, so a low loss says nothing about generated text.",
+        "Use a causal mask, for example is_causal=True in scaled_dot_product_attention.",
     ),
     "order ignored": Text(
         "warning",
-        lambda e: "The order of the tokens does not change the prediction.",
-        "Attention without positions sees a set of tokens, not a sequence.",
-        "Add position embeddings, along the dimension of the tokens.",
+        lambda e: "Reordering the input tokens does not change the prediction.",
+        "Attention without position information treats the tokens as an unordered set.",
+        "Add position embeddings to the token embeddings: x = tokens + positions[: tokens.shape[1]].",
     ),
     "examples mixed": Text(
         "critical",
-        lambda e: "In eval mode the output of one example changes with the other examples of its batch.",
-        "A reshape or an operation over the wrong dimension mixes examples.",
-        "Look for view or reshape where permute is needed, for batch_first, and for operations over dimension 0.",
+        lambda e: "In eval mode the output for one example changes when the other examples of the batch change.",
+        "A reshape or an operation over the wrong dimension mixes the examples of a batch.",
+        "Check each view and reshape (should it be permute?), batch_first, and operations over dimension 0.",
     ),
     "targets not scaled": Text(
         "warning",
         lambda e: (
-            f"Targets have mean {e['mean']:.3g} and standard deviation {e['spread']:.3g}; outputs begin near 0 ± 1."
+            f"Targets have mean {e['mean']:.3g} and standard deviation {e['spread']:.3g}, while initial outputs are "
+            "close to zero."
         ),
-        "Errors and gradients are as large as the targets, so the usual learning rates are too high or too low.",
+        "Errors and gradients grow with the targets, so the usual learning rates do not fit.",
         lambda e: f"Standardise the targets: y = (y - {e['mean']:.4g}) / {max(e['spread'], 1e-12):.4g}.",
     ),
     "replicas differ": Text(
         "critical",
-        lambda e: (
-            f"Ranks {e['ranks'][0]} and {e['ranks'][1]} hold different weights in "
-            f"{names(e['parameters'])} ({len(e['parameters'])} of {e['of']} tensors)."
-        ),
-        "Data-parallel training adds up gradients of one model. Ranks that differ train several, and only one is saved.",
-        "Seed and load the model before DistributedDataParallel wraps it, call the wrapped model (not model.module), "
-        "and change weights or clip gradients on every rank alike.",
+        lambda e: f"Ranks {e['ranks'][0]} and {e['ranks'][1]} hold different weights in {names(e['parameters'])}.",
+        "Data-parallel training assumes equal weights on all ranks. Ranks with different weights train different "
+        "models, and only one of them is saved.",
+        "Seed and load the model before wrapping it in DistributedDataParallel, and call the wrapped model. "
+        "Change weights and clip gradients in the same way on every rank.",
     ),
     "targets not finite": Text(
         "critical",
-        lambda e: f"{percent(e['share'])} of the targets of a batch are NaN or infinite.",
-        "One such target makes the loss and every gradient NaN.",
-        "Drop or fill these targets before training.",
+        lambda e: f"{percent(e['share'])} of the targets in a batch are NaN or infinite.",
+        "A single NaN target makes the loss and all gradients NaN.",
+        "Drop examples without a finite target before training: keep = torch.isfinite(y).",
     ),
 }
 
@@ -614,8 +676,8 @@ def _rule(name: str, text: Text) -> Rule:
         observe=observe,
         optional=False,
         null="the check passes",
-        threshold="none: it holds or it does not",
-        source="read off the loop itself in the first steps",
+        threshold="the check fails; it has no threshold",
+        source="read from the training loop in its first steps",
         asked=lambda meta: asked(name, meta),
         lacks=CHECKS[name].needs,
     )

@@ -27,30 +27,30 @@ def rule_named(name: str) -> Rule:
 
 
 def threshold_of(name: str) -> str:
-    """Beyond what a rule speaks and where that comes from, in a sentence; empty for a rule that is not registered."""
+    """When a rule reports something and where its threshold comes from; empty for a rule that is not registered."""
     known = next((r for r in RULES if r.name == name), None)
     if known is None or not known.threshold:
         return ""
-    return f"It speaks beyond: {known.threshold} ({known.source})."
+    return f"Reported if: {known.threshold} (source: {known.source})."
 
 
 def explain(name: str, finding: Finding | None = None) -> str:
-    """Everything that is known of a rule, and of one finding of it.
+    """What a rule checks, when it reports something, and the details of one of its findings.
 
     >>> print(explain("gradients carried over").splitlines()[0])
-    gradients carried over: Does every step begin with empty gradients?
+    gradients carried over: Are gradients cleared before each step?
     """
     rule = rule_named(name)
     lines = [f"{rule.name}: {rule.question}"]
     if finding is not None:
-        lines += [f"  found: {finding.severity}: {finding.what}{finding.dated}"]
-        lines += [f"  read: {e}" for e in finding.evidence[:8]]
+        lines += [f"  finding: {finding.severity}: {finding.what}{finding.dated}"]
+        lines += [f"  measured: {e}" for e in finding.evidence[:8]]
     needs = str(rule)
     lines += [f"  needs: {needs}"]
-    lines += [f"  in health: {rule.null}"] if rule.null else []
-    lines += [f"  speaks beyond: {rule.threshold}"] if rule.threshold else []
+    lines += [f"  healthy: {rule.null}"] if rule.null else []
+    lines += [f"  reported if: {rule.threshold}"] if rule.threshold else []
     lines += [f"  source: {rule.source}"]
-    lines += [f"  refuted by: {rule.refuted_by}"] if rule.refuted_by else []
+    lines += [f"  not a problem if: {rule.refuted_by}"] if rule.refuted_by else []
     if finding is not None and finding.advice:
-        lines.append(f"  advice: {finding.advice}")
+        lines.append(f"  fix: {finding.advice}")
     return "\n".join(lines)

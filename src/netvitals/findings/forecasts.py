@@ -14,17 +14,18 @@ from collections.abc import Iterator
 import numpy as np
 
 from netvitals.findings.drift import output_push
-from netvitals.findings.rules import Context, hit, names, percent, rule, together
+from netvitals.findings.rules import Context, hit, in_worst, names, percent, rule, together
 from netvitals.findings.series import Measurements, Series
 from netvitals.findings.sparsity import danger_level
 from netvitals.findings.trends import LEAST, SURE, trend, turned
+from netvitals.findings.updates import set_rate
 from netvitals.forecasts import Forecast
 from netvitals.runs import Evidence, Finding
 
 MEDIAN, BACK = 9, 1.5  # losses whose median is compared with the lowest before; how near it has to come again
 LOST = 0.05  # share of the way back to guessing that is no danger
-LOOKAHEAD = "A copy of model and optimizer was trained ahead at the learning rates that are planned."
-CLIMBS = "A loss that climbs from its lowest while the learning rate does not fall rarely comes back."
+LOOKAHEAD = "A copy of model and optimizer, trained ahead with the planned learning rates, diverged."
+CLIMBS = "The loss keeps rising from its lowest value, and the learning rate does not fall."
 SUNK = 0.05  # standard deviations that pre-activations must have sunk for drift to be worth a word
 NEAR, HALF = 0.1, 0.5  # distance of sparsity from its level, and share of the push that is left, that are worth a word
 
@@ -49,10 +50,10 @@ def _ground(f: Forecast, series: Series | None) -> tuple[Evidence, ...]:
 
 def _odds(f: Forecast) -> str:
     low, high = f.interval80
-    return f"step {f.value:.0f}, between {low:.0f} and {high:.0f} with odds of four to one"
+    return f"step {f.value:.0f}. The 80 % interval of this forecast is step {low:.0f} to step {high:.0f}"
 
 
-@rule("divergence forecast", "Will this run diverge?", "loss", ("loss", "loss"), least=8)
+@rule("divergence forecast", "Will the run stay stable?", "loss", ("loss", "loss"), least=8)
 def danger(context: Context) -> Iterator[Finding]:
     """A run that is about to diverge."""
     for f in _open(context, "loss/lost"):
@@ -63,11 +64,10 @@ def danger(context: Context) -> Iterator[Finding]:
         yield Finding(
             "critical",
             "",
-            f"{'A copy diverged' if tried else 'The loss is running away'}: the run will diverge near {_odds(f)} "
-            f"(called at step {f.made_at}).",
-            why=f"{LOOKAHEAD if tried else CLIMBS} {signs}.",
-            advice="Lower the learning rate now, by a factor of three or more, or go back to a checkpoint before the "
-            "climb; clip the gradient norm if single batches set it off.",
+            f"The run is forecast to diverge near {_odds(f)}.",
+            why=(LOOKAHEAD if tried else CLIMBS) + (f" Signs: {signs}." if signs else ""),
+            advice=f"{set_rate(context.table, 0.3)} and go back to a checkpoint before step {f.made_at}. "
+            "If single batches cause the rise, also clip the gradient norm.",
             evidence=_ground(f, context.table.loss),
             since=f.made_at,
         )
@@ -87,31 +87,31 @@ def _came_back(table: Measurements, since: int) -> bool:
     return back or now - low < LOST * (begun - low)
 
 
-@rule("plateau forecast", "When does this plateau end?", "loss", ("loss", "loss"), least=8)
+@rule("plateau forecast", "When will the present plateau of the loss end?", "loss", ("loss", "loss"), least=8)
 def plateau_end(context: Context) -> Iterator[Finding]:
     """The end of the plateau the loss is on."""
     for f in _open(context, "plateau/"):
-        event = "leave this plateau" if f.quantity == "plateau/leaves" else "have fallen by half"
-        why = f"Its slope grows as it does on the way out of a saddle (measured on a fixed batch, at step {f.made_at})."
+        event = "leave its plateau" if f.quantity == "plateau/leaves" else "have fallen by half"
+        why = f"At step {f.made_at} the slope of the loss grew as it does before the end of a plateau."
         if f.conditions.get("law") == "look-ahead":
-            why = f"A copy that was carried on out of the saddle left it then (looked ahead, at step {f.made_at})."
+            why = f"A copy of the model, trained ahead from step {f.made_at}, left the plateau at that step."
         yield Finding(
             "info",
             "",
             f"The loss will {event} near {_odds(f)}.",
             why=why,
-            advice="Wait for it. If it is too long, a larger learning rate shortens it in proportion.",
+            advice="Wait until the forecast step. A higher learning rate shortens a plateau in proportion.",
             evidence=_ground(f, context.table.loss),
         )
 
 
-@rule("drift direction", "Where are drift and sparsity heading?", "drift", ("drift", "euler"), ("sparsity", "hard"))
+@rule("drift direction", "Will drift and sparsity increase?", "drift", ("drift", "euler"), ("sparsity", "hard"))
 def direction(context: Context) -> Iterator[Finding]:
     """Whether drift has turned round or is about to, and which layers move towards the sparsity that costs."""
     push = output_push(context.table)
     if push is not None:
         yield from _reversal(context.table, push)
-    yield from _cliff(context.table, push)
+    yield from _cliff(context, push)
 
 
 def _reversal(table: Measurements, push: Series) -> Iterator[Finding]:
@@ -123,29 +123,27 @@ def _reversal(table: Measurements, push: Series) -> Iterator[Finding]:
     worst = max(sunk, key=lambda s: s.start - s.end)
     evidence: tuple[Evidence, ...] = (push.evidence(change=True), worst.evidence(change=True))
     law = (
-        "The sum of p ∂ℓ/∂p over the units of a layer is ⟨o, ∇ℓ⟩ at the output: while it is positive, descent "
-        "pushes active inputs down, and once it is negative it pushes them up."
+        "The product of outputs and their gradients decides the direction of this drift. "
+        "While the product is positive, gradient descent pushes the inputs of active units down."
     )
     at = turned(push)
     if at is not None:
-        what = (
-            f"Drift turned round at step {at}: ⟨o, ∇ℓ⟩ has been negative since. Inputs "
-            f"of {where} had sunk by {worst.start - worst.end:.2f} standard deviations in {worst.site}."
-        )
-        advice = "Nothing: what drifted so far stays, and the pressure is off."
+        what = f"The activation inputs of {where} no longer drift negative since step {at}."
+        advice = "No change is needed."
     elif 0 < push.end < HALF * push.start and trend(push) < 0:
         what = (
-            f"Drift in {where} slows down: ⟨o, ∇ℓ⟩ fell from {push.start:+.3g} to {push.end:+.3g} and still falls; "
-            "below zero drift turns round."
+            f"The negative drift of activation inputs in {where} slows down: the gradient behind it fell from "
+            f"{push.start:.3g} to {push.end:.3g}."
         )
-        advice = "Nothing: wait for it. If it should end now, lower the learning rate until then."
+        advice = "No change is needed: the drift is going to stop."
     else:
         return
     sites = tuple(s.site for s in sunk)
     yield Finding("info", worst.site, what, why=law, advice=advice, evidence=evidence, sites=sites)
 
 
-def _cliff(table: Measurements, push: Series | None) -> Iterator[Finding]:
+def _cliff(context: Context, push: Series | None) -> Iterator[Finding]:
+    table = context.table
     hits, levels = [], {}
     for s in table.at("sparsity", "hard"):
         level, _ = danger_level(table.loss, s)
@@ -154,20 +152,19 @@ def _cliff(table: Measurements, push: Series | None) -> Iterator[Finding]:
             hits.append(hit(s, "note", s.end - level, change=True))
     outlook = {
         0: "",
-        1: " ⟨o, ∇ℓ⟩ is still positive, so what drives it goes on.",
-        -1: " But ⟨o, ∇ℓ⟩ has turned negative: it may stop before that.",
+        1: " The gradient still pushes activation inputs down.",
+        -1: " The gradient no longer pushes activation inputs down, so sparsity may stop rising.",
     }[0 if push is None else push_sign(push)]
     yield from together(
         hits,
         vital="sparsity",
         what=lambda where, worst: (
-            f"Sparsity of {where} rises towards {percent(levels[worst.site])}, beyond which accuracy is lost: "
-            f"{worst.site} is at {percent(worst.evidence[0].value)}."
+            f"Activations become sparser in {where}: {percent(worst.evidence[0].value)} of "
+            f"them{in_worst(where, worst)} are zero, and accuracy falls beyond {percent(levels[worst.site])}."
         ),
-        why="Where this run has not lost at another level, the one of short runs counts: beyond 70 % zeros they lose "
-        "accuracy, much with quantile norms and less with top-k; MLPs that train on win most of it back." + outlook,
-        advice="Lower the learning rate, hold the row means of the weights (drift.suppression.project_gradients), put "
-        "a norm before the activation, or widen the layer. If sparsity is wanted, top-k keeps more accuracy.",
+        why="Runs lose accuracy when too few activations are different from zero." + outlook,
+        advice="Put a norm layer directly before the activation, or widen the layer. "
+        f"A lower learning rate also slows the change. {set_rate(context.table, 0.3)}.",
     )
 
 

@@ -8,8 +8,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from netvitals.findings.rules import Context, Hit, called, percent, rule, together
+from netvitals.findings.rules import Context, Hit, in_worst, rule, together
 from netvitals.findings.series import Measurements, Series
+from netvitals.findings.step_size import EXEMPT, weight_decay
 from netvitals.runs import Evidence, Finding, Severity
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def densities(table: Measurements) -> list[str]:
 
 @rule(
     "gate forecast",
-    "Where does gate density go if the variance keeps shrinking?",
+    "Will the share of active units change if the input variance keeps shrinking?",
     "gates",
     ("preactivations", "sigma"),
     least=5,
@@ -63,37 +64,33 @@ def forecast(context: Context) -> Iterator[Finding]:
         severity: Severity = "warning" if seen.later < SPARSE else "note" if seen.direction < 0 else "info"
         (down if seen.direction < 0 else up).append(Hit(sigma.site, severity, evidence, abs(seen.change)))
     law = (
-        "The interval-union law D(θ) = Σ Φ((b−μ)/σ) − Φ((a−μ)/σ) over the intervals where |f′| > θ reproduces "
-        f"today's density of these layers within {LAW_ERROR:g}; σ has shrunk and is halved for the forecast, which "
-        "comes out the same way whether the mean stays or moves on as it did."
+        "The forecast assumes normally distributed inputs whose standard deviation halves once more. "
+        f"The same assumption gives the present share of active units within {LAW_ERROR:g}."
     )
     yield from together(
         down,
         what=lambda where, worst: (
-            f"Gate density is predicted to fall further in {where} if the variance keeps "
-            f"shrinking: {_noted(worst)} when its σ has halved once more."
+            f"Fewer units will be active in {where} if the input variance keeps falling: the share "
+            f"falls {_noted(where, worst)}."
         ),
         why=law,
-        advice="Inputs sit on the shut side of the threshold (μ < z_low). Less weight decay on norm scales "
-        "slows the shrinking; an activation with a lower threshold (gelu, silu) turns the fall into a "
-        "rise.",
+        advice=(f"{EXEMPT} " if weight_decay(table) > 0 else "")
+        + "An activation that stays active below zero (nn.GELU, nn.SiLU) keeps more units active.",
     )
     yield from together(
         up,
         what=lambda where, worst: (
-            f"Gate density is predicted to rise in {where} as the variance shrinks: {_noted(worst)}."
+            f"More units will be active in {where} if the input variance keeps falling: the share "
+            f"rises {_noted(where, worst)}."
         ),
         why=law,
-        advice="Nothing to do: the inputs sit on the open side of the threshold.",
+        advice="No change is needed.",
     )
 
 
-def _noted(hit: Hit) -> str:
-    density, margin, confidence = hit.evidence[:3]
-    return (
-        f"{density.before:.2f} → {density.value:.2f} in {called(hit.site)} (margin {margin.value:+.1f} σ, "
-        f"confidence {percent(confidence.value)})"
-    )
+def _noted(where: str, worst: Hit) -> str:
+    density = worst.evidence[0]
+    return f"from {density.before:.2f} to {density.value:.2f}{in_worst(where, worst)}"
 
 
 def _outlook(table: Measurements, sigma: Series, metrics: Iterable[str], f: Any) -> tuple[GateForecast, int] | None:

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from netvitals.findings.rules import Context, Hit, called, crossed, hit, names, rule, together
+from netvitals.findings.rules import Context, Hit, called, crossed, hit, in_worst, names, rule, short, together
 from netvitals.findings.series import Measurements, Series
+from netvitals.findings.updates import set_rate
 from netvitals.runs import Finding, Remedy
 
 # Choices of this project; the five papers give no thresholds for these. The range of the update ratio brackets the
@@ -18,17 +19,18 @@ BURST = 30.0  # one step's gradient norm against the median of the measurements 
 BURST_OVER_START = 3.0  # … and against the norm at the start of the run
 NEIGHBOURS = 5  # measurements on each side
 EARLY = 5  # measurements at the start
+AIM = 1e-2  # update length that a lower rate is to give
 RATIO = (1e-5, 1e-1)  # update length against weight length
 
 
 @rule(
     "vanishing gradients",
-    "Does gradient reach every layer?",
+    "Do gradients reach every layer?",
     "gradients",
     ("gradients", "grad_norm"),
-    null="the smallest gradient of a healthy network, per root-element, is above 1e-4 of its largest",
-    threshold=f"below {VANISHED:g} of the largest on the first {EARLY} measurements or the last, or exactly zero",
-    refuted_by="weights that reach a low loss all the same",
+    null="the gradient entries of every layer are above 1e-4 of those of the largest layer (root mean square)",
+    threshold=f"below {VANISHED:g} of the largest on the first or last {EARLY} measurements, or exactly zero",
+    refuted_by="the network reaches a low loss nevertheless",
 )
 def vanishing(context: Context) -> Iterator[Finding]:
     """Weights without any gradient, and weights whose gradient is tiny beside the largest."""
@@ -42,11 +44,10 @@ def vanishing(context: Context) -> Iterator[Finding]:
     ]
     yield from together(
         silent,
-        what=lambda where, worst: f"No gradient reaches {where}: its norm is exactly zero.",
-        why="A parameter without gradient does not learn: everything above it is dead, it is cut off from the loss, or "
-        "it is not used.",
-        advice="Check for a detach() or no_grad() on the way, for layers that are never called, and for dead units "
-        "above.",
+        what=lambda where, worst: f"No gradient reaches {where}: the gradient norm is exactly zero.",
+        why="Weights without a gradient do not learn.",
+        advice="After these layers, look for detach(), torch.no_grad() and dead units. "
+        "Also check that forward() uses the output of these layers.",
         remedy=Remedy("revive_units"),
     )
     rms = [s for s in _weights(table, "grad_rms") if len(s.finite)] or [s for s in weights if len(s.finite)]
@@ -60,39 +61,35 @@ def vanishing(context: Context) -> Iterator[Finding]:
                 ground = s.evidence(value=level, step=int(s.steps[0] if name == "start" else s.steps[-1]))
                 found = Hit(s.site, "warning", (ground,), largest / level)
                 faint.append(crossed(found, s, VANISHED * largest, above=False))
-    normalised = table.adaptive
+    normalised, optimizer = table.adaptive, names(list(table.optimizers)) if table.optimizers else ""
     yield from together(
         faint,
         what=lambda where, worst: (
-            f"Gradients vanish in {where}: in {called(worst.site)} an entry is "
-            f"{worst.evidence[0].value:.2g} on average, {_times(worst.size)} times below the model's "
-            "largest."
+            f"Gradients vanish in {where}: gradient entries{in_worst(where, worst)} are {_times(worst.size)} times "
+            "smaller than the largest in the model (healthy: at most 10,000 times)."
         ),
-        why="The signal is lost on the way back. "
+        why="The gradient shrinks on its way back through the network. "
         + (
-            f"{names(list(table.optimizers))} makes steps of the same length of it all the same, but of a gradient "
-            f"that is "
-            "mostly noise."
+            f"With {optimizer} the updates keep their full size, but they come from gradients that are mostly noise."
             if normalised
-            else "Such layers barely move while others train."
+            else "Layers with such small gradients hardly change while others train."
         ),
-        advice="Where units are dead or inputs hardly vary, mend that first. Otherwise use a norm or residual "
-        "connections, or an initialisation matched to the activation"
-        + ("." if normalised else "; an optimizer that normalises updates per tensor (AdamW, Muon) hides it."),
+        advice="Fix dead units and constant activation inputs first, if there are any. Otherwise add norm layers or "
+        "residual connections, or initialise with nn.init.kaiming_normal_(weight).",
         remedy=Remedy("reinitialise", 1.0, tuple(h.site for h in faint)),
     )
 
 
 @rule(
     "exploding gradients",
-    "Does the gradient norm stay in bounds?",
+    "Does the gradient norm stay about constant?",
     "gradients",
     ("gradients", "grad_norm"),
     least=3,
-    null="the gradient norm of a healthy run stays within a factor of ten of where it began",
-    threshold=f"{EXPLODED:g} times its start, or one measurement {BURST:g} times those around it, or one that is not "
-    f"finite",
-    refuted_by="a loss that falls undisturbed",
+    null="the gradient norm stays within a factor of ten of its first value",
+    threshold=f"{EXPLODED:g} times its first value; or one measurement {BURST:g} times those around it; or NaN or "
+    "infinity",
+    refuted_by="the loss falls without disturbance",
 )
 def exploding(context: Context) -> Iterator[Finding]:
     """A gradient norm that is not finite, that grew over the run, or that burst once."""
@@ -107,10 +104,10 @@ def exploding(context: Context) -> Iterator[Finding]:
         yield Finding(
             "critical",
             "",
-            f"The gradient norm is not a finite number at step {first}.",
-            why="One such step ruins every parameter it reaches.",
-            advice="Skip steps with a gradient that is not finite, lower the learning rate, check "
-            "mixed-precision scaling.",
+            f"The gradient norm is infinite or NaN at step {first}.",
+            why="One step with an infinite gradient makes the weights NaN.",
+            advice=f"{set_rate(context.table, 0.1)} and restart from an earlier checkpoint. "
+            "In mixed precision use torch.amp.GradScaler, which skips such steps.",
             evidence=(whole.evidence(value=float("inf"), step=first),),
             since=first,
             until=int(whole.steps[-1]),
@@ -118,20 +115,21 @@ def exploding(context: Context) -> Iterator[Finding]:
         )
         return
     # a layer that begins at zero has at first no gradient behind it
-    begin = whole.start or float(whole.values[whole.values > 0][:1].sum())
+    begin = whole.start if whole.values[0] > 0 else float(whole.values[whole.values > 0][:1].sum())
     if begin and whole.end > EXPLODED * begin:
         worst = max(_weights(context.table, "grad_norm"), key=lambda s: s.end, default=whole)
         yield Finding(
             "warning",
             worst.site,
-            f"Gradients explode: the norm grew from {begin:.2g} to {whole.end:.2g}; "
-            f"it is largest in {called(worst.site)}.",
-            why="Growing gradients make steps that overshoot, until the loss diverges.",
-            advice="Clip the gradient norm, lower the learning rate, or add a norm before that layer.",
+            f"Gradients explode: the gradient norm grew from {begin:.2g} to {whole.end:.2g}. "
+            f"The gradient of {called(worst.site)} is the largest.",
+            why="Large gradients make updates that overshoot until the loss diverges.",
+            advice="Clip the gradient before optimizer.step(): "
+            f"torch.nn.utils.clip_grad_norm_(model.parameters(), {short(3 * begin)}).",
             evidence=(whole.evidence(change=True), worst.evidence(change=True)),
             since=int(whole.steps[np.argmax(whole.values > 10 * begin)]),
             until=int(whole.steps[-1]),
-            remedy=Remedy("clip", 1.0),
+            remedy=Remedy("clip", 3 * begin),
         )
         return
     usual = _surroundings(whole.values)
@@ -146,11 +144,11 @@ def exploding(context: Context) -> Iterator[Finding]:
         yield Finding(
             "note",
             worst.site,
-            f"The gradient burst once: at step {step} its norm was "
-            f"{whole.values[peak] / usual[peak]:.0f} times that of the steps around it, "
-            f"mostly in {called(worst.site)}.",
-            why="A single burst can undo many steps; it often comes from one odd batch or from a spike.",
-            advice="Clip the gradient norm at a few times its median.",
+            f"The gradient norm at step {step} was {whole.values[peak] / usual[peak]:.0f} times that of the steps "
+            f"around it, mostly because of {called(worst.site)}.",
+            why="One step with a very large gradient can undo many others. A common cause is an unusual batch.",
+            advice="Clip the gradient before optimizer.step(): "
+            f"torch.nn.utils.clip_grad_norm_(model.parameters(), {short(3 * usual[peak])}).",
             evidence=(
                 whole.evidence(value=float(whole.values[peak]), step=step),
                 worst.evidence(value=size, step=step),
@@ -163,13 +161,13 @@ def exploding(context: Context) -> Iterator[Finding]:
 
 @rule(
     "update ratio",
-    "Are updates neither too long nor too short for the weights?",
+    "Do updates have a suitable size for each weight?",
     "gradients",
     ("gradients", "update_ratio"),
-    null="updates of a tensor are about a thousandth of it, from 1e-5 to a tenth",
-    threshold=f"above {RATIO[1]:g} or below {RATIO[0]:g} on the last measurements",
+    null="the update/weight ratio is about 1e-3",
+    threshold=f"an update/weight ratio above {RATIO[1]:g} or below {RATIO[0]:g} on the last measurements",
     source="rule of thumb of 1e-3, two orders of magnitude on each side",
-    refuted_by="tensors that are meant to move so",
+    refuted_by="these weights should change at this rate",
 )
 def update_ratio(context: Context) -> Iterator[Finding]:
     """Steps that are too long or too short for the weights they move."""
@@ -179,11 +177,13 @@ def update_ratio(context: Context) -> Iterator[Finding]:
     yield from together(
         long,
         what=lambda where, worst: (
-            f"Updates are too long in {where}: one step changes {called(worst.site)} by {worst.size:.0%} of its norm."
+            f"Updates are too large in {where}: the update/weight ratio{in_worst(where, worst)} is {worst.size:.2g} "
+            "(healthy: about 0.001)."
         ),
-        why="Steps of that length throw away what was learned; healthy training moves weights by about a thousandth.",
-        advice="Lower the learning rate of these tensors or lengthen the warm-up.",
-        remedy=Remedy("rate", 0.1),
+        why="Updates this large overwrite what these layers have learned.",
+        advice=f"{set_rate(table, AIM / max((h.size for h in long), default=1.0))} for these layers: put them in a "
+        "parameter group of their own. A longer warm-up also helps.",
+        remedy=Remedy("rate", AIM / max((h.size for h in long), default=1.0)),
     )
     short = [hit(s, "note", 1 / s.end, beyond=RATIO[0], above=False) for s in weights if 0 < s.end < RATIO[0]]
     # a schedule that ends at zero makes short steps on purpose, and so does a fine-tune: then all tensors have them
@@ -192,11 +192,12 @@ def update_ratio(context: Context) -> Iterator[Finding]:
         yield from together(
             short,
             what=lambda where, worst: (
-                f"Updates are very short in {where}: {worst.evidence[0].value:.1e} of the "
-                f"weights in {called(worst.site)}, while others move."
+                f"Updates are very small in {where}: the update/weight ratio{in_worst(where, worst)} is "
+                f"{worst.evidence[0].value:.1e} (healthy: about 0.001)."
             ),
-            why="At that pace a weight needs a hundred thousand steps to change by its own size.",
-            advice="Look at why these tensors get so little gradient, unless they are meant to rest.",
+            why="With a ratio below 1e-5 a weight needs 100,000 steps or more to change by its own size.",
+            advice="Find out why these layers get such small gradients. If these layers should stay nearly fixed, "
+            "change nothing.",
         )
 
 

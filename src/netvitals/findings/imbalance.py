@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from netvitals.findings.rules import Context, Hit, hit, rule, together
+from netvitals.findings.rules import Context, Hit, called, hit, percent, rule, together
 from netvitals.runs import Finding, Severity
 
 # saddle-escape §1, §2.3: gradient flow conserves ‖W_{l+1}‖² − ‖W_l‖² − ‖b_l‖² across a homogeneous activation and moves
@@ -19,16 +19,14 @@ ALONE = 0.9
 
 @rule(
     "imbalance growth",
-    "Do neighbouring layers stay balanced?",
+    "Do neighbouring layers keep weights of similar scale?",
     "imbalance",
     ("imbalance", "relative"),
     least=3,
-    null="gradient flow conserves the difference of squared weights across a homogeneous activation and moves it "
-    "slowly "
-    "elsewhere",
-    threshold=f"a shift of {SHIFT:g} in the share, with a share above {ALONE:g} for a warning",
+    null="gradient flow conserves the difference of squared norms across homogeneous activations such as ReLU",
+    threshold=f"the relative imbalance grows by {SHIFT:g}; a warning if it ends above {ALONE:g}",
     source="saddle-escape §1, §2.3; the numbers are choices",
-    refuted_by="the same shift at a tenth of the learning rate",
+    refuted_by="a tenth of the learning rate shows the same change",
 )
 def growth(context: Context) -> Iterator[Finding]:
     """Neighbouring layers of which one takes over the squared weight that they share."""
@@ -40,11 +38,10 @@ def growth(context: Context) -> Iterator[Finding]:
             hits.append(hit(s, severity, shift, change=True))
     yield from together(
         hits,
-        what=lambda where, worst: f"Neighbouring layers grow apart at {where}: {_heavier(worst)}",
+        what=lambda where, worst: f"Neighbouring layers become unbalanced at {where}: {_heavier(worst)}",
         why=_law(context),
-        advice="Look at the update ratio of the two layers; the same weight decay for both, or a smaller learning rate "
-        "for the growing one, holds them together. Unbalanced layers also shorten the way out of a saddle, so "
-        "early in training this can be welcome.",
+        advice="Use the same weight decay for both layers, or a lower learning rate for the layer with the larger "
+        "weights. Early in training no change is needed: imbalance can shorten a plateau.",
     )
 
 
@@ -53,15 +50,13 @@ def _law(context: Context) -> str:
     bent = [site for site, f in context.activations.items() if not _is_homogeneous(f)]
     if context.activations and not bent:
         return (
-            "Every activation here is homogeneous, so gradient flow conserves the imbalance ‖Wₗ₊₁‖² − ‖Wₗ‖²: the shift "
-            "comes from what is not gradient flow, long steps, decay that differs by layer, or an optimizer that "
-            "rescales updates."
+            "Gradient flow conserves the difference of the squared norms of neighbouring layers with ReLU-like "
+            "activations. Long steps, uneven weight decay or an adaptive optimizer change this difference."
         )
-    where = f" (f(2z) is not 2 f(z) at {bent[0]})" if bent else ""
+    where = f": f(2z) is not 2 f(z) at {called(bent[0])}" if bent else ""
     return (
-        "‖Wₗ₊₁‖² − ‖Wₗ‖² is what was measured. The law that gradient flow conserves it is not used here: it holds "
-        f"across homogeneous activations, and those of this network are not known to be{where}. Long steps, decay that "
-        "differs by layer and optimizers that rescale updates move it too."
+        "Long steps, uneven weight decay and adaptive optimizers change the balance of neighbouring layers. "
+        f"Conservation laws do not apply to the activations of this network{where}."
     )
 
 
@@ -76,7 +71,10 @@ def _heavier(hit: Hit) -> str:
     first, _, second = hit.site.partition("→")
     share = hit.evidence[0].value
     grown, small = (second, first) if share > 0 else (first, second)
-    return f"{grown} now holds {(1 + abs(share)) / 2:.0%} of the squared weight that it shares with {small}."
+    return (
+        f"{called(grown)} now has {percent((1 + abs(share)) / 2)} of the combined squared norm of {called(small)} and "
+        f"{called(grown)}."
+    )
 
 
 RULES = (growth,)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from netvitals.findings.progress import mostly_frozen
-from netvitals.findings.rules import Context, Hit, called, names, rule, together
+from netvitals.findings.rules import Context, Hit, called, names, percent, rule, together
 from netvitals.findings.series import Measurements, Series
 from netvitals.findings.updates import cost_of_guessing
 from netvitals.runs import Evidence, Finding, Remedy
@@ -18,6 +18,10 @@ TAIL = 7.5  # the largest entry over the spread; √3 of a uniform draw, and of 
 FADED = 2e-4  # spread of the inputs of the last hidden activation over that of the first
 GROWN = 30.0
 ALIKE = 0.15  # effective rank of a matrix over its smaller side, at the start; a random one has 0.6 and more
+REDRAW = (
+    "Initialise each weight to match its activation: nn.init.kaiming_normal_(weight) for ReLU, "
+    "nn.init.xavier_normal_(weight) for tanh or sigmoid."
+)
 APART = 0.9  # |share|: one of two neighbouring layers holds 95 % of their squared weight
 
 
@@ -64,15 +68,15 @@ def was_trained(table: Measurements, parameter: str) -> bool:
 
 @rule(
     "initialisation too large",
-    "Did the first outputs have a sane size?",
+    "Are the initial weights and first outputs small enough?",
     "outputs",
     ("outputs", "chance"),
     ("gradients", "weight_norm"),
-    null="an untrained network guesses: its first loss is the entropy of the labels, within a few percent",
-    threshold=f"a first loss above {GUESS:g} times the cost of guessing, or weights with a spread above "
-    f"{GAIN[1]:g}/√fan-in and no entry beyond {TAIL:g} times it (those were trained)",
-    source="initialisations that keep variance have 0.6 (torch's default) to 1.4 (He); the limits are choices",
-    refuted_by="a network that was trained before on other labels",
+    null="the first loss is the loss of guessing, within a few percent",
+    threshold=f"a first loss above {GUESS:g} times the loss of guessing, or untrained weights with a standard "
+    f"deviation above {GAIN[1]:g}/√fan_in",
+    source="common initialisations have 0.6/√fan_in (PyTorch's default) to 1.4/√fan_in (He); the limits are choices",
+    refuted_by="the network was trained before on other labels",
     also=("loss", "gradients"),
 )
 def too_large(context: Context) -> Iterator[Finding]:
@@ -99,18 +103,19 @@ def too_large(context: Context) -> Iterator[Finding]:
             evidence.append(norm.evidence(value=float(norm.values[0]), step=int(norm.steps[0])))
     parts = []
     if sure:
-        parts.append(f"the first loss is {first:.3g}, where guessing costs {cost:.3g}")
+        parts.append(f"The first loss is {first:.3g}, while guessing gives {cost:.3g}.")
     if wide:
-        parts.append(f"the entries of {names([n for n, _ in wide])} spread by {max(g for _, g in wide):.1f}/√fan-in")
+        parts.append(
+            f"The standard deviation of {names([n for n, _ in wide])} is {max(g for _, g in wide):.1f}/√fan_in "
+            "(healthy: 0.6 to 1.4)."
+        )
     places = tuple(n for n, _ in wide)
     yield Finding(
         "warning",
         places[0] if places else "",
-        f"The weights begin too large: {' and '.join(parts)}.",
-        why="Before any training the outputs already differ far more than any evidence allows; the first gradients "
-        "only "
-        "take that back, and units are driven into saturation or death on the way.",
-        advice="Draw the weights with a variance of 1/fan-in (2/fan-in for ReLU), and the last layer smaller still.",
+        f"The initial weights are too large. {' '.join(parts)}",
+        why="The network starts with confident wrong outputs. Large first updates saturate or kill units.",
+        advice=REDRAW,
         evidence=tuple(evidence),
         sites=places,
         since=0,
@@ -121,16 +126,14 @@ def too_large(context: Context) -> Iterator[Finding]:
 
 @rule(
     "initialisation too small",
-    "Does the signal reach the end of an untrained network?",
+    "Are the initial weights large enough?",
     "preactivations",
     ("preactivations", "sigma"),
     ("gradients", "weight_norm"),
-    null="an initialisation that keeps variance keeps it from layer to layer; torch's default for linear layers loses "
-    "a "
-    "factor of 2.5 at each",
-    threshold=f"weights with a spread below {GAIN[0]:g}/√fan-in in half of the layers",
-    source="choice of this project, below every initialisation in use",
-    refuted_by="a network that is meant to begin as the identity or at zero, with skips around these layers",
+    null="initial weights have a standard deviation of 0.6/√fan_in to 1.4/√fan_in",
+    threshold=f"a standard deviation below {GAIN[0]:g}/√fan_in in half of the layers",
+    source="choice of this project, below every common initialisation",
+    refuted_by="small weights are intended, with skip connections around these layers",
     also=("gradients",),
 )
 def too_small(context: Context) -> Iterator[Finding]:
@@ -138,7 +141,8 @@ def too_small(context: Context) -> Iterator[Finding]:
     table = context.table
     if not table.steps or table.steps[0] != 0:
         return
-    found = [(n, g) for n, g in gains(table) if n.rpartition(".")[0] != _head(table)]
+    head = _head(table)
+    found = [(n, g) for n, g in gains(table) if n.rpartition(".")[0] != head]
     thin = [(n, g) for n, g in found if 0 < g < GAIN[0]]
     if not thin or len(thin) < 0.5 * len(found) or _has_skips(table):
         return
@@ -152,10 +156,10 @@ def too_small(context: Context) -> Iterator[Finding]:
     yield Finding(
         "warning",
         places[0],
-        f"The weights begin too small: the entries of {names(places)} spread by as little as {least:.2g}/√fan-in.",
-        why="Each layer hands on that share of what it gets, and the gradient loses as much on its way back: near zero "
-        "all layers wait for each other, and the loss stands still at a saddle.",
-        advice="Draw the weights with a variance of 1/fan-in (2/fan-in for ReLU).",
+        f"The initial weights of {names(places)} are too small: their standard deviation is only {least:.2g}/√fan_in "
+        "(healthy: 0.6 to 1.4).",
+        why="Signals and gradients shrink in every layer, so the loss stays on a plateau.",
+        advice=REDRAW,
         evidence=tuple(evidence),
         sites=places,
         since=0,
@@ -176,13 +180,13 @@ def _has_skips(table: Measurements) -> bool:
 
 @rule(
     "identical units",
-    "Do the units of a layer begin different?",
+    "Do the units of a layer start with different weights?",
     "rank",
     ("rank", "entropy"),
-    null="a random matrix uses 60 % of its directions or more",
-    threshold=f"an effective rank below {ALIKE:g} of the smaller side at the start",
+    null="the effective rank of a random matrix is 60 % of its smaller side or more",
+    threshold=f"an effective rank below {percent(ALIKE)} of the smaller side at the start",
     source="Marchenko–Pastur: the entropy rank of a square Gaussian matrix is 0.7 n",
-    refuted_by="weights that are of low rank on purpose",
+    refuted_by="the weights have low rank on purpose",
 )
 def identical(context: Context) -> Iterator[Finding]:
     """Layers whose units begin alike, and stay alike because they get the same gradients."""
@@ -201,26 +205,25 @@ def identical(context: Context) -> Iterator[Finding]:
     yield from together(
         hits,
         what=lambda where, worst: (
-            f"The units of {where} begin nearly the same: {called(worst.site)} uses {worst.evidence[0].value:.1f} "
-            "directions."
+            f"The units of {where} start with nearly equal weights: the effective rank of {called(worst.site)} is "
+            f"{worst.evidence[0].value:.1f}."
         ),
-        why="Units with the same weights get the same gradient and never become different: a wide layer works as one "
-        "unit.",
-        advice="Draw every weight by itself; a constant or a copied row must not be an initialisation.",
+        why="Units with equal weights get equal gradients and stay equal, so a wide layer works like a single unit.",
+        advice="Initialise every weight independently at random: nn.init.kaiming_normal_(weight).",
         remedy=Remedy("reinitialise", 1.0),
     )
 
 
 @rule(
     "unbalanced layers",
-    "Do neighbouring layers begin in balance?",
+    "Do neighbouring layers start with weights of similar scale?",
     "imbalance",
     ("imbalance", "relative"),
-    null="layers that are drawn by one recipe hold squared weights in proportion to their sizes",
-    threshold=f"two weight spreads, each times √fan-in, that differ by a factor of 25 or more, and a share above "
-    f"{APART:g} at the start",
-    source="gradient flow conserves the difference of squared weights, so that what begins unbalanced stays so",
-    refuted_by="a scale that a norm between the two divides out",
+    null="neighbouring layers have weights of similar scale",
+    threshold="weight standard deviations (times √fan_in) that differ by a factor of 25 or more, and a relative "
+    f"imbalance above {APART:g} at the start",
+    source="gradient flow conserves the difference of squared norms, so unbalanced layers stay unbalanced",
+    refuted_by="a norm layer between the two removes the scale",
     also=("gradients",),
 )
 def unbalanced(context: Context) -> Iterator[Finding]:
@@ -240,15 +243,13 @@ def unbalanced(context: Context) -> Iterator[Finding]:
     yield from together(
         hits,
         what=lambda where, worst: (
-            f"Neighbouring layers begin out of balance at {where}: one holds {(1 + worst.size) / 2:.1%} of the squared "
-            "weight of the two."
+            f"Neighbouring layers start out of balance at {where}: one layer has {50 * (1 + worst.size):.1f} % of the "
+            "combined squared norm."
         ),
-        why="Gradients of the two are as unequal as their weights, the other way round: one learning rate is too high "
-        "for "
-        "the small one or too low for the large one, and descent conserves the difference.",
-        advice="Draw both with the same recipe; to keep the function of a trained network, divide the larger by a "
-        "factor "
-        "and multiply the smaller by it.",
+        why="A layer with small weights gets large gradients, and its neighbour gets small gradients. "
+        "One learning rate cannot suit both layers.",
+        advice="Initialise both layers in the same way. To keep a trained function, divide the larger weights and "
+        "multiply the smaller weights by the same factor.",
         remedy=Remedy("balance", None, places),
     )
 

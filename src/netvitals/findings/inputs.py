@@ -14,20 +14,24 @@ from netvitals.runs import Evidence, Finding, Remedy
 LARGE = 8.0  # root mean square of the inputs: data that were normalised have 1, pixels from 0 to 255 have about 100
 CONSTANT = 0.02  # spread of a feature over the examples, over the spread of everything
 ODD = 5.0  # times the usual scale of a batch
+REPAIR = (
+    "Drop or repair rows with NaN or infinity: keep = torch.isfinite(x).all(dim=1). "
+    "Typical causes are missing values, and a division by a standard deviation of zero."
+)
 REPEATED = 4  # batches in a row that are equal
 
 
 @rule(
     "input not finite",
-    "Are the inputs finite numbers?",
+    "Are all inputs finite?",
     "inputs",
     ("inputs", "mean"),
     optional=True,
-    null="data are finite",
-    threshold="one value of the batch is NaN or infinite; where the batch itself was not measured, the first hidden "
-    "layer broke on a step whose weights were finite",
-    source="arithmetic: finite weights make no NaN of ordinary numbers",
-    refuted_by="a batch that is finite when looked at by hand",
+    null="all inputs are finite",
+    threshold="one value of a batch is NaN or infinite; or, if the batch was not measured, the first hidden layer "
+    "became NaN while its weights were finite",
+    source="arithmetic: finite weights and inputs do not give NaN",
+    refuted_by="the batch is finite when printed",
 )
 def not_finite(context: Context) -> Iterator[Finding]:
     """A batch that holds NaN or infinity."""
@@ -38,10 +42,9 @@ def not_finite(context: Context) -> Iterator[Finding]:
             yield Finding(
                 "critical",
                 s.site,
-                f"The data hold NaN or infinity: the batch of step {first}, as {called(s.site)} got it.",
-                why="One such value makes the loss and every gradient NaN, and with them every weight.",
-                advice="Look at that batch; skip or repair rows that are not finite in the loader (a missing value, a "
-                "division by a spread of zero, a logarithm of zero). Go on from a checkpoint before that step.",
+                f"The batch of step {first} contains NaN or infinite values, at the input of {called(s.site)}.",
+                why="One NaN input makes the loss, every gradient and then every weight NaN.",
+                advice=REPAIR,
                 evidence=(s.evidence(value=float(s.values[broken][0]), step=first),),
                 since=first,
                 until=int(s.steps[broken][-1]),
@@ -71,12 +74,10 @@ def _came_in(table: Measurements) -> Iterator[Finding]:
     yield Finding(
         "critical",
         layers[0],
-        f"The data hold NaN or infinity: at step {step} {called(site.site)} broke first, and the weights were finite "
-        "still.",
-        why="Finite weights make no NaN of ordinary numbers, so that it came in with the batch. One such value makes "
-        "the loss and every gradient NaN, and with them every weight.",
-        advice="Look at that batch; skip or repair rows that are not finite in the loader (a missing value, a division "
-        "by a spread of zero, a logarithm of zero). Go on from a checkpoint before that step.",
+        f"The batch of step {step} contains NaN or infinite values: {called(site.site)} became NaN while all weights "
+        "were finite.",
+        why="One NaN input makes the loss, every gradient and then every weight NaN.",
+        advice=REPAIR,
         evidence=(site.evidence(value=float(site.values[broken[0]]), step=step), ground),
         sites=tuple(layers),
         since=step,
@@ -97,15 +98,14 @@ def _weights_at(table: Measurements, step: int) -> Evidence | None:
 
 @rule(
     "unnormalised input",
-    "Have the inputs a scale that default weights are made for?",
+    "Are the inputs scaled for the default initialisation?",
     "inputs",
     ("inputs", "std"),
     optional=True,
-    null="initialisations assume inputs of mean 0 and variance 1; normalised data have a root mean square near 1",
+    null="normalised inputs have mean 0 and standard deviation 1, as initialisations assume",
     threshold=f"a root mean square above {LARGE:g}",
     source="variance-preserving initialisations; the number is a choice of this project",
-    refuted_by="a norm right behind the first layer and an optimizer that does not care, so that the loss falls as "
-    "usual",
+    refuted_by="a norm layer follows the first layer, and the loss falls as usual",
 )
 def unnormalised(context: Context) -> Iterator[Finding]:
     """Inputs far larger than those that weights are drawn for."""
@@ -122,13 +122,12 @@ def unnormalised(context: Context) -> Iterator[Finding]:
         yield Finding(
             "warning",
             s.site,
-            f"The inputs are not normalised: {called(s.site)} gets numbers of mean {mean.end:.3g} and standard "
-            f"deviation {s.end:.3g}.",
-            why="Weights are drawn for inputs of variance 1. Larger ones make the first outputs, the loss and the "
-            "first "
-            "gradients larger by as much, and a common offset makes the loss steep in one direction and flat in "
-            "others.",
-            advice="Subtract the mean of the training data and divide by its standard deviation, feature by feature.",
+            f"The inputs are not normalised: {called(s.site)} receives values with mean {mean.end:.3g} and standard "
+            f"deviation {s.end:.3g} (healthy: 0 and 1).",
+            why="The default initialisation assumes inputs with standard deviation 1. "
+            "Larger inputs make the first outputs and gradients too large.",
+            advice=f"Normalise the inputs: x = (x - {mean.end:.3g}) / {max(s.end, 1e-12):.3g}. "
+            "If features have different scales, normalise each feature with its own mean and standard deviation.",
             evidence=(s.evidence(), mean.evidence()),
             since=stretch.since if stretch else None,
             until=stretch.until if stretch else None,
@@ -139,14 +138,14 @@ def unnormalised(context: Context) -> Iterator[Finding]:
 
 @rule(
     "constant input",
-    "Do the examples of a batch differ?",
+    "Do the examples of a batch differ from each other?",
     "inputs",
     ("inputs", "varying"),
     optional=True,
-    null="features differ from example to example about as much as from each other",
-    threshold=f"a spread over the examples below {CONSTANT:g} of the spread of everything, on most measurements",
-    source="choice of this project; usual data have 0.3 to 1",
-    refuted_by="batches that differ when looked at by hand",
+    null="the spread over the examples is 0.3 to 1 of the spread of all values",
+    threshold=f"the spread over the examples is below {CONSTANT:g} of the spread of all values, on most measurements",
+    source="choice of this project",
+    refuted_by="the examples differ when printed",
 )
 def constant(context: Context) -> Iterator[Finding]:
     """Batches whose examples are all alike."""
@@ -160,11 +159,11 @@ def constant(context: Context) -> Iterator[Finding]:
         yield Finding(
             "critical",
             s.site,
-            f"All examples of a batch are nearly the same: what {called(s.site)} gets varies by {np.median(v):.2g} of "
-            "its spread.",
-            why="From inputs that do not differ only the mean label can be learned.",
-            advice="Look at the loader: an index that does not move, a transform that erases the image, a feature file "
-            "that was not read, a normalisation with the wrong numbers.",
+            f"All examples of a batch are nearly equal: at {called(s.site)} the spread over examples is "
+            f"{np.median(v):.2g} of the total spread (healthy: 0.3 to 1).",
+            why="From equal inputs the model can only learn the mean label.",
+            advice="Print two examples from the data loader. Typical causes are an index that never changes, a wrong "
+            "normalisation, and a transform that erases the input.",
             evidence=(s.evidence(),),
             since=stretch.since if stretch else None,
             until=stretch.until if stretch else None,
@@ -180,10 +179,10 @@ def constant(context: Context) -> Iterator[Finding]:
     ("inputs", "mark"),
     least=REPEATED + 1,
     optional=True,
-    null="a loader gives another batch on every step; sums over two batches are never equal to the last digit",
-    threshold=f"{REPEATED} batches in a row with the very same sum",
+    null="each step uses a different batch",
+    threshold=f"{REPEATED} consecutive batches with exactly the same sum",
     source="arithmetic",
-    refuted_by="a full batch on purpose: then all batches are equal from the first step on",
+    refuted_by="training on the full data set in one batch is intended",
 )
 def same_batch(context: Context) -> Iterator[Finding]:
     """One batch again and again."""
@@ -198,14 +197,13 @@ def same_batch(context: Context) -> Iterator[Finding]:
         yield Finding(
             "info" if whole else "warning",
             s.site,
-            "Every step has the same batch."
+            "Every step uses the same batch."
             if whole
-            else f"The loader is stuck: every batch since step {stretch.since} is the same one.",
-            why="The network learns this one batch by heart; its loss says nothing about other data."
-            + (" That is as it should be where the batch is all the data there are." if whole else ""),
-            advice="Nothing, if this is meant. Otherwise look at the loader: an iterator that is made anew on every "
-            "step, "
-            "a fixed seed, a cached batch.",
+            else f"The data loader repeats one batch on every step since step {stretch.since}.",
+            why="The network memorises this batch, so the loss says nothing about other data."
+            + (" Training on one batch is fine if it is the whole data set." if whole else ""),
+            advice="Call iter(loader) once per epoch, not on every step. Also check for a fixed seed or a cached batch."
+            + (" Change nothing if one batch is intended." if whole else ""),
             evidence=(s.evidence(),),
             since=stretch.since,
             until=stretch.until,
@@ -216,15 +214,15 @@ def same_batch(context: Context) -> Iterator[Finding]:
 
 @rule(
     "odd batches",
-    "Have all batches the same scale?",
+    "Do all batches have the same scale?",
     "inputs",
     ("inputs", "std"),
     least=10,
     optional=True,
-    null="the spread of a batch stays within a few percent of that of the others",
+    null="the spread of every batch is within a few percent of the median",
     threshold=f"{ODD:g} times the median spread on single steps",
-    source="choice of this project; in healthy runs the largest seen is 1.2",
-    refuted_by="a change of the data that is wanted and stays",
+    source="choice of this project; the largest value in healthy runs is 1.2",
+    refuted_by="the data changed on purpose",
 )
 def odd(context: Context) -> Iterator[Finding]:
     """Single batches whose inputs are far larger than all others."""
@@ -235,15 +233,15 @@ def odd(context: Context) -> Iterator[Finding]:
             continue
         at = np.flatnonzero(high)
         worst = int(np.nanargmax(s.values))
-        count = f"{len(at)} batches are" if len(at) > 1 else "One batch is"
+        factor, step = s.values[worst] / usual, int(s.steps[worst])
+        count = f"{len(at)} batches have" if len(at) > 1 else "One batch has"
         yield Finding(
             "warning",
             s.site,
-            f"{count} {s.values[worst] / usual:.0f} times as large as the others, the largest at step "
-            f"{int(s.steps[worst])}.",
-            why="Such a batch makes a gradient of its own size; one step along it can undo many.",
-            advice="Look at these batches: a wrong unit, a row that escaped the normalisation, an outlier. Clip the "
-            "inputs at a few standard deviations, or the gradient norm at a few times its median.",
+            f"{count} far larger inputs than the others: up to {factor:.0f} times the median, at step {step}.",
+            why="A batch with large inputs gives a large gradient, and one such step can undo many others.",
+            advice="Look for rows with a wrong unit or without normalisation. "
+            "To limit the effect of outliers, clip the normalised inputs: x = x.clamp(-5, 5).",
             evidence=(s.evidence(value=float(s.values[worst]), step=int(s.steps[worst])),),
             since=int(s.steps[at[0]]),
             until=int(s.steps[at[-1]]),

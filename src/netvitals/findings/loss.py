@@ -9,7 +9,7 @@ import numpy as np
 from netvitals.findings.rules import Context, called, percent, rule
 from netvitals.findings.series import Measurements, Series
 from netvitals.findings.statistics import line, noise, smoothed
-from netvitals.findings.updates import cost_of_guessing, typical_ratio
+from netvitals.findings.updates import cost_of_guessing, set_rate, typical_ratio
 from netvitals.runs import Evidence, Finding, Remedy
 
 READINGS = 20  # fewer measurements of the loss than this say nothing about a plateau
@@ -24,13 +24,13 @@ TRAVELLED = 0.3  # length of all steps over the weights: who went that far and s
 
 @rule(
     "loss not finite",
-    "Was the loss a finite number on every step?",
+    "Is the loss finite on every step?",
     "loss",
     ("loss", "loss"),
     null="a loss is finite",
     threshold="one loss that is NaN or infinite",
     source="arithmetic",
-    refuted_by="a loss that is finite when the step is repeated",
+    refuted_by="the loss is finite when the step is repeated",
 )
 def not_finite(context: Context) -> Iterator[Finding]:
     """A loss that is NaN or infinite, and the first number of the model that broke."""
@@ -42,15 +42,16 @@ def not_finite(context: Context) -> Iterator[Finding]:
     yield Finding(
         "critical",
         origin.site if origin else "",
-        f"The loss is not a finite number from step {first} on."
+        f"The loss is NaN or infinite from step {first} on."
         + (
-            f" The first number to break was {origin.metric} of {called(origin.site)} at step {origin.step}."
+            f" The first number to become NaN or infinite was {origin.metric} of {called(origin.site)}, at step "
+            f"{origin.step}."
             if origin
             else ""
         ),
-        why="A loss of NaN or infinity gives gradients without meaning: every parameter it reached is lost.",
-        advice="Go back to the last good checkpoint; lower the learning rate or lengthen the warm-up, clip the "
-        "gradient norm, and look for a logarithm or a division that can meet zero.",
+        why="A NaN loss makes every gradient NaN, and the next step makes every weight NaN.",
+        advice=f"{set_rate(context.table, 0.1)} and restart from the last good checkpoint. If the loss becomes NaN "
+        "again, look for a logarithm, square root or division that receives zero.",
         evidence=(loss.evidence(step=first, value=float("nan")), *([origin] if origin else [])),
         since=first,
         until=int(loss.steps[-1]),
@@ -64,12 +65,11 @@ def not_finite(context: Context) -> Iterator[Finding]:
     "loss",
     ("loss", "loss"),
     least=READINGS,
-    null="a loss that has learned nothing yet falls; one that is flat is below the cost of guessing",
-    threshold=f"flat within its noise over the last {percent(FLAT_SHARE)} of the run, at the cost of guessing, or "
-    f"(where "
-    f"that is not known) within {percent(LEARNED)} of where it began",
-    source="the cost of guessing is the entropy of the labels seen",
-    refuted_by="a loss that falls, or a floor that the noise of the labels explains",
+    null="the loss falls, or it is flat below the loss of guessing",
+    threshold=f"flat within its noise over the last {percent(FLAT_SHARE)} of the run, at the loss of guessing or (if "
+    f"that is unknown) within {percent(LEARNED)} of the first loss",
+    source="the loss of guessing is the entropy of the measured labels",
+    refuted_by="the loss falls later, or label noise explains the level",
     also=("outputs",),
 )
 def plateau(context: Context) -> Iterator[Finding]:
@@ -88,19 +88,19 @@ def plateau(context: Context) -> Iterator[Finding]:
     # what guessing costs is what there is to learn from; without it only a loss that never moved is a plateau
     stuck = level > GUESSING * cost and level < 1.5 * cost if cost is not None else _never_fell(loss, begin, level)
     if flat and stuck and level > HIGH * begin > 0 and (cost is None or _stays(loss)):
+        since = _flat_since(loss, level)
         yield Finding(
             "warning" if cost is not None else "note",
             "",
-            f"The loss has been flat at {level:.4g} since step {_flat_since(loss, level)}, "
-            + (f"which is what guessing costs ({cost:.3g})." if cost is not None else f"where it began ({begin:.4g})."),
-            why="Near a saddle the gradient is small in every layer at once: with r layers at a small scale ε the "
-            "escape takes a time of order log(1/ε) for r = 2 and ε^−(r−2) for r ≥ 3. A flat loss is not yet a "
-            "finished one.",
-            advice="Compare the gradient norms with the first steps: small and slowly growing means a saddle, so start "
-            "the layers at a larger scale, or wait. No growth means dead units, a learning rate that is far too small, "
-            "or labels that do not fit the data.",
+            f"The loss has been flat at {level:.4g} since step {since}. "
+            + (f"Guessing gives a loss of {cost:.3g}." if cost is not None else f"The first loss was {begin:.4g}."),
+            why="A loss that stays at the level of guessing means that the outputs do not yet depend on the inputs. "
+            "Near a saddle point, a plateau can also end by itself.",
+            advice="Plot the gradient norm. If the gradient norm grows slowly, wait, or initialise the layers with "
+            "larger weights. "
+            "If the gradient norm does not grow, check for dead units, a low learning rate, and wrong labels.",
             evidence=ground,
-            since=_flat_since(loss, level),
+            since=since,
             until=int(loss.steps[-1]),
             remedy=Remedy("reinitialise", 1.0),
         )
@@ -110,10 +110,9 @@ def plateau(context: Context) -> Iterator[Finding]:
         yield Finding(
             "info",
             "",
-            f"The loss stood still until about step {stay} and fell afterwards.",
-            why="This is what leaving a saddle looks like: slow growth of a small signal, then a quick drop.",
-            advice="If that wait is too long, start with larger weights in the layers that are small: fewer layers at "
-            "a small scale shorten it by a power of the scale.",
+            f"The loss was flat until about step {stay} and fell afterwards.",
+            why="A flat loss followed by a quick drop is typical of leaving a saddle point.",
+            advice="To shorten the plateau, use larger initial weights in the layers whose weights are smallest.",
             evidence=ground,
             since=int(loss.steps[0]),
             until=stay,
@@ -149,18 +148,16 @@ def _flat_since(loss: Series, level: float) -> int:
 
 @rule(
     "at chance",
-    "Is anything learned at all?",
+    "Does the network learn more than guessing?",
     "outputs",
     ("outputs", "chance"),
     least=5,
     optional=True,
-    null="after as many steps a network is below the cost of guessing",
-    threshold=f"the last third of the run above {percent(GUESSING)} of the cost of guessing, though all steps "
-    f"together are "
-    f"{percent(TRAVELLED)} of the weights or more, and no more are right than a guess may be",
-    source="the cost of guessing is the entropy of the labels seen; Fano's inequality bounds how often guesses are "
-    "right",
-    refuted_by="a larger network that learns the same labels",
+    null="after as many steps the loss is below the loss of guessing",
+    threshold=f"in the last third of the run the loss is above {percent(GUESSING)} of the loss of guessing and the "
+    f"accuracy is that of guessing, although all updates add up to {percent(TRAVELLED)} of the weights or more",
+    source="the loss of guessing is the entropy of the measured labels; Fano's inequality bounds the accuracy",
+    refuted_by="a larger network learns the same labels",
     also=("loss", "gradients"),
 )
 def at_chance(context: Context) -> Iterator[Finding]:
@@ -186,14 +183,12 @@ def at_chance(context: Context) -> Iterator[Finding]:
     yield Finding(
         "warning",
         "",
-        f"Nothing is learned: the loss is {level:.3g}, and guessing costs {cost:.3g}"
-        + (f"; {percent(accuracy.end)} are right." if accuracy is not None else "."),
-        why=f"The weights have gone {percent(path)} of their own length, so the steps were not too few. Labels "
-        f"that do "
-        "not belong to their inputs look like this, and so does a network that does not let the signal through.",
-        advice="Look at pairs of input and label by hand: shuffled apart, joined by the wrong index, sorted by one "
-        "and not "
-        "by the other? Then try to learn a single batch by heart: a network that cannot is broken itself.",
+        f"The network has learned nothing: its loss is {level:.3g}, and guessing gives {cost:.3g}."
+        + (f" The accuracy is {percent(accuracy.end)}." if accuracy is not None else ""),
+        why=f"The updates add up to {percent(path)} of the weights, so the steps are long enough. Either the labels do "
+        "not belong to the inputs, or the inputs do not reach the output.",
+        advice="Print some inputs with their labels and check that they belong together. Then train on one batch: "
+        "if the loss does not reach zero, the bug is in the model or the loop.",
         evidence=(loss.evidence(change=True), ratio.evidence()),
         since=int(loss.steps[0]),
         until=int(loss.steps[-1]),
@@ -233,7 +228,7 @@ def _first_descent(loss: Series) -> int | None:
     return int(loss.steps[below[0]])
 
 
-@rule("plateau ahead", "When will the loss leave its plateau?", "plateau", ("plateau", "escape"), optional=True)
+@rule("plateau ahead", "When will the loss leave its first plateau?", "plateau", ("plateau", "escape"), optional=True)
 def plateau_ahead(context: Context) -> Iterator[Finding]:
     """The plateau that a network begins with, as one look at it tells; runs have the forecasts that they stored."""
     table = context.table
@@ -244,12 +239,12 @@ def plateau_ahead(context: Context) -> Iterator[Finding]:
     yield Finding(
         "info",
         "",
-        f"The loss is on a plateau and will leave it near step {step:.0f}, between {low:.0f} and {high:.0f} with odds "
-        "of four to one.",
-        why=f"What the network says is a product of {layers:.0f} small layers, which grow in proportion to each other: "
-        "slowly at first, then all at once. A look-ahead on a copy grew as the law says.",
-        advice="Wait for it. If it is too long, a larger learning rate shortens it in proportion, and larger initial "
-        "weights by more.",
+        f"The loss is on a plateau that should end near step {step:.0f}. "
+        f"The 80 % interval is step {low:.0f} to step {high:.0f}.",
+        why=f"The output is a product of {layers:.0f} layers with small weights. Small weights grow slowly at first "
+        f"and then quickly.",
+        advice="Wait until the forecast step. To shorten the plateau, raise the learning rate or use larger initial "
+        "weights.",
         evidence=(found["escape"].evidence(),) if found["escape"] is not None else (),
     )
 

@@ -11,6 +11,7 @@ from netvitals.findings.loss import READINGS
 from netvitals.findings.rules import Context, rule
 from netvitals.findings.series import Measurements, Series
 from netvitals.findings.statistics import line, noise, smoothed
+from netvitals.findings.updates import set_rate
 from netvitals.runs import Finding, Remedy
 
 RISE = 1.5  # the loss ends this many times above its smoothed lowest
@@ -21,14 +22,14 @@ BEFORE = 15  # so many of them
 
 @rule(
     "loss spike",
-    "Did the loss jump and come back?",
+    "Is the loss free of sudden jumps?",
     "loss",
     ("loss", "loss"),
     least=2 * READINGS,
-    null="a measurement of the loss stays within a few times its noise of those before it",
-    threshold=f"{JUMP:g} times the median of the {BEFORE} before and 8 times the noise, on two measurements or "
-    f"more, and {LOST:.0%} of the way back to guessing: the loss of a converged run is small, and moves by factors",
-    refuted_by="data of another kind on these steps, for which the loss is higher",
+    null="each loss is within a few times its noise of the losses before",
+    threshold=f"{JUMP:g} times the median of the {BEFORE} measurements before, 8 times the noise, and {LOST:.0%} of "
+    "the way back to guessing, on two measurements or more",
+    refuted_by="these steps had harder data",
 )
 def spike(context: Context) -> Iterator[Finding]:
     """A loss that jumped far above what it was and came back."""
@@ -50,19 +51,17 @@ def spike(context: Context) -> Iterator[Finding]:
         top = i + int(np.argmax(values[i : i + (back[0] if len(back) else len(values))]))
         if end is None and i < len(values) // 2:
             continue  # it never came back: a loss that rises
+        at = int(loss.steps[i])
         yield Finding(
             "warning",
             "",
-            f"The loss jumped at step {int(loss.steps[i])}, from {usual:.3g} to {values[top]:.3g}"
-            + (f", and was back at step {end}." if end is not None else ", and is not back yet."),
-            why="A step that is far too long, an odd batch or a broken update moves the weights to where they "
-            "never "
-            "were; a run may recover, and it loses what it did since.",
-            advice="Look at the batch and the gradient norm of that step; clip the gradient norm at a few times "
-            "its "
-            "median so that one step cannot do this.",
+            f"The loss jumped at step {at}, from {usual:.3g} to {values[top]:.3g}"
+            + (f". The loss recovered by step {end}." if end is not None else ". The loss has not recovered yet."),
+            why="A single batch or a single long step can undo the progress of many steps.",
+            advice="Look at the batch of this step, and clip the gradient norm at a few times its median: "
+            "torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm).",
             evidence=(replace(loss.evidence(value=float(values[top]), step=int(loss.steps[top])), before=usual),),
-            since=int(loss.steps[i]),
+            since=at,
             until=end if end is not None else int(loss.steps[-1]),
             remedy=Remedy("clip", 1.0),
         )
@@ -78,15 +77,14 @@ def _begun(table: Measurements, loss: Series) -> float:
 
 @rule(
     "overfitting",
-    "Does the loss on held-out data follow that of training?",
+    "Does the held-out loss follow the training loss?",
     "loss",
     ("loss", "held"),
     least=10,
     optional=True,
-    null="held-out loss falls with the training loss, or stays",
-    threshold="held-out loss surely rising (t > 4) since its lowest, by a tenth of it or more, while the training "
-    "loss falls",
-    refuted_by="a held-out loss that falls again",
+    null="the held-out loss falls with the training loss, or stays level",
+    threshold="the held-out loss has risen by 10 % or more since its lowest (t > 4), while the training loss falls",
+    refuted_by="the held-out loss falls again",
     also=("loss",),
 )
 def overfitting(context: Context) -> Iterator[Finding]:
@@ -109,16 +107,15 @@ def overfitting(context: Context) -> Iterator[Finding]:
         and grown > 0.1
         and (falls.t < -2 or float(np.median(ahead[-5:])) < 0.5 * float(held.values[-1]))
     ):
+        step = int(held.steps[low])
         yield Finding(
             "warning",
             "",
-            f"The network overfits: the held-out loss has risen from {smooth[low]:.3g} at step {int(held.steps[low])} "
-            f"to "
-            f"{held.end:.3g}, while the training loss is {loss.end:.3g}.",
-            why="What is learned since then holds for the training examples only.",
-            advice=f"Keep the checkpoint of step {int(held.steps[low])}. More data, augmentation, weight decay or "
-            f"dropout "
-            "move that point; a longer run does not.",
+            f"The network overfits: since step {step} the held-out loss rose from {smooth[low]:.3g} to {held.end:.3g}. "
+            f"The training loss is {loss.end:.3g}.",
+            why="Since the held-out loss began to rise, the network improves on training examples only.",
+            advice=f"Use the checkpoint of step {step}. More data, augmentation, weight decay or dropout can lower the "
+            "held-out loss further; longer training cannot.",
             evidence=(held.evidence(change=True), loss.evidence(change=True)),
             since=int(held.steps[low]),
             until=int(held.steps[-1]),
@@ -128,14 +125,14 @@ def overfitting(context: Context) -> Iterator[Finding]:
 
 @rule(
     "loss rises",
-    "Does the loss end near its lowest?",
+    "Does the loss end near its lowest value?",
     "loss",
     ("loss", "loss"),
     least=READINGS,
-    null="a loss ends near its lowest",
-    threshold=f"{RISE:g} times its smoothed lowest, 6 times its noise above it, and {LOST:.0%} of the way back to "
-    "guessing",
-    refuted_by="data that became harder",
+    null="the loss ends near its lowest value",
+    threshold=f"the loss ends {RISE:g} times above its smoothed minimum, 6 times its noise above it, and {LOST:.0%} of "
+    "the way back to guessing",
+    refuted_by="the data became harder",
 )
 def rises(context: Context) -> Iterator[Finding]:
     """A loss that ends well above its lowest."""
@@ -151,10 +148,9 @@ def rises(context: Context) -> Iterator[Finding]:
         yield Finding(
             "warning",
             "",
-            f"The loss rose again: from {smooth[lowest]:.4g} near step {step} to {loss.end:.4g} at the end.",
-            why="A training loss that climbs means steps that overshoot, or a change in the data.",
-            advice="Look at the update ratio and the gradient norm around that step; lower the learning rate from "
-            "there on or clip the gradient norm.",
+            f"The training loss rises: from {smooth[lowest]:.4g} near step {step} to {loss.end:.4g} at the end.",
+            why="A rising training loss means that updates are too large, or that the data have changed.",
+            advice=f"{set_rate(context.table, 0.1)} from step {step} on, or clip the gradient norm.",
             evidence=(replace(loss.evidence(step=int(loss.steps[-1])), before=float(smooth[lowest])),),
             since=step,
             until=int(loss.steps[-1]),

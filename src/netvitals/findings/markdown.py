@@ -1,6 +1,7 @@
 """``docs/findings.md``: every finding with its sentences, its threshold and its source, read off the rules.
 
-The sentences of a rule are made while it runs, so they are taken from its source: what a run fills in becomes ``…``.
+The sentences of a rule are made while it runs, so they are taken from its source. What a run fills in is shown by its
+name, as in ``‹step›``.
 """
 
 from __future__ import annotations
@@ -20,14 +21,26 @@ from netvitals.findings.diagnosis import RULES
 from netvitals.findings.rules import Rule, percent
 from netvitals.vitals import REGISTRY
 
-GAP = "…"
+OTHER = " *Or:* "  # between sentences of which a condition chooses one
+FILLED = re.compile("‹[^›]*›")
+NUMBERS = ("size", "first", "last", "before", "after", "steps", "times", "count", "summed", "held", "batches", "usual")
+NAMED = {  # in the source → as a reader sees it
+    **dict.fromkeys(NUMBERS, "N"),
+    **dict.fromkeys(("since", "stay", "at", "end", "made_at"), "step"),
+    "where": "layers",
+    "site": "layer",
+    "ranks": "rank",
+    "prediction": "shape",
+    "compared": "shape",
+}
 HEAD = f"""# Findings
 
-Written by `netvitals explain --reference`. {len(RULES)} rules read the measurements and check the training loop. Each
-says what is wrong, why it matters and what to change; `{GAP}` stands for what the run fills in.
+Netvitals checks a training run with {len(RULES)} rules. This page lists what each rule reports, why it matters and what
+to change. Each run fills in the names and numbers shown as ‹step› or ‹N %›.
 
-Do you know only what you see? Begin with [the symptoms](symptoms/index.md). How often findings are right is measured
-on [bugs that people reported](bugs.md). In the terminal: `netvitals explain "dead units"`."""
+If you only know the symptom, start with [the symptoms](symptoms/index.md). The [bug benchmark](bugs.md) measures how
+often findings are right. To see one rule in the terminal, run `netvitals explain "dead units"`. This page is written by
+`netvitals explain --reference`."""
 
 Sentences = tuple[str, str, str]  # what, why, fix
 
@@ -40,17 +53,19 @@ def reference() -> str:
     for rule in RULES:
         parts += [f"## {rule.name}", rule.question]
         for what, why, fix in said[rule.name]:
+            labelled = [("Finding", what), *((n, text) for n, text in (("Why", why), ("Fix", fix)) if _says(text))]
             lines = [
-                f"> {what}",
-                *(f"> **{name}:** {text}" for name, text in (("Why", why), ("Fix", fix)) if _says(text)),
+                f"> **{name}{', or' if other else ''}:** {one}"
+                for name, text in labelled
+                for other, one in enumerate(map(_shown, text.split(OTHER)))
             ]
             parts.append("\n>\n".join(lines))
-        facts = [("reads", _reads(rule)), ("in health", rule.null), ("speaks beyond", rule.threshold)]
-        facts += [("source", rule.source), ("refuted by", rule.refuted_by)]
+        facts = [("reads", _reads(rule)), ("healthy", rule.null), ("reported if", rule.threshold)]
+        facts += [("source", rule.source), ("not a problem if", rule.refuted_by)]
         table = [f"| **{name}** | {_cell(text)} |" for name, text in facts if text]
         parts.append("\n".join(["| | |", "| --- | --- |", *table]))
     kinds = [f"| `{kind}` | {_cell(text)} |" for kind, text in findings.REMEDIES.items()]
-    parts += ["## Remedies", "`finding.remedy.kind` is one of these: what a program can do about a finding."]
+    parts += ["## Remedies", "A program can act on a finding: `finding.remedy.kind` is one of the kinds in this table."]
     parts.append("\n".join(["| kind | what to do |", "| --- | --- |", *kinds]))
     return "\n\n".join(parts) + "\n"
 
@@ -64,9 +79,19 @@ def anchor(name: str) -> str:
     return name.lower().replace(" ", "-")
 
 
+def _word(name: str) -> str:
+    """A name of the source as a reader sees it."""
+    return NAMED.get(name, name.replace("_", " "))
+
+
+def _shown(text: str) -> str:
+    """A text without a last sentence that only a run can make."""
+    return re.sub(r"(?<=[.!?])\s*‹[^›]*›$", "", text)
+
+
 def _says(text: str) -> bool:
     """Whether words are left where the run fills in the rest."""
-    return len(re.findall(r"\w+", text)) > 2
+    return len(re.findall(r"\w+", FILLED.sub("", text))) > 2
 
 
 def _cell(text: str) -> str:
@@ -86,7 +111,7 @@ def sentences() -> dict[str, list[Sentences]]:
     for info in pkgutil.iter_modules(findings.__path__):
         module = importlib.import_module(f"{findings.__name__}.{info.name}")
         tree = ast.parse(inspect.getsource(module))
-        functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+        functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)} | _imported(module)
         for function in functions.values():
             name = next((n for d in function.decorator_list if (n := _rule_name(d))), "")
             if name:
@@ -97,6 +122,17 @@ def sentences() -> dict[str, list[Sentences]]:
                 for key, text in zip(node.value.keys, node.value.values):
                     assert isinstance(key, ast.Constant) and isinstance(text, ast.Call)
                     found[str(key.value)] = [_Source(functions, {}, vars(module)).said(*text.args[1:])]
+    return found
+
+
+def _imported(module: ModuleType) -> dict[str, ast.FunctionDef]:
+    """Functions of other modules of this package that make part of a sentence."""
+    found = {}
+    for name in ("set_rate", "in_worst"):
+        if inspect.isfunction(function := vars(module).get(name)) and function.__module__ != module.__name__:
+            node = ast.parse(inspect.getsource(function)).body[0]
+            assert isinstance(node, ast.FunctionDef)
+            found[name] = node
     return found
 
 
@@ -133,8 +169,11 @@ def _assigned(function: ast.FunctionDef) -> dict[str, list[ast.expr]]:
     """Everything that each local name is set to."""
     found: dict[str, list[ast.expr]] = {}
     for node in _in_order(function):
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            found.setdefault(node.targets[0].id, []).append(node.value)
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if not isinstance(value, ast.List):
+                found.setdefault(name, []).append(value)
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="append"), args=[value]):
+                found.setdefault(name, []).append(value)
     return found
 
 
@@ -154,7 +193,7 @@ class _Source:
 
     def said(self, *parts: ast.expr | None) -> Sentences:
         """What, why and fix; sentences that a condition chooses from are all given."""
-        what, why, fix = (" *Or:* ".join(self.choices(part)) if part is not None else "" for part in parts)
+        what, why, fix = (OTHER.join(self.choices(part)) if part is not None else "" for part in parts)
         return what, why, fix
 
     def choices(self, node: ast.expr) -> list[str]:
@@ -173,8 +212,8 @@ class _Source:
                 inner = self.inside(name)
                 found = [one for end in ends for one in inner.choices(end)]
             case _:
-                found = [" ".join(self.text(node).split()).replace(GAP + GAP, GAP)]
-        return list(dict.fromkeys(one for one in found if one.strip(f"{GAP} ."))) or [GAP]
+                found = [" ".join(self.text(node).split())]
+        return list(dict.fromkeys(one for one in found if FILLED.sub("", one).strip(" ."))) or ["‹text›"]
 
     def without(self, name: str) -> _Source:
         """The same where a local name is not looked up again: it may be set from itself."""
@@ -189,22 +228,52 @@ class _Source:
                 return "".join(self.text(part) for part in parts)
             case ast.FormattedValue(value=ast.Name(id=name), format_spec=spec) if self.number(name) is not None:
                 return format(self.number(name), self.text(spec) if spec else "")
-            case ast.FormattedValue(value=value):
-                return self.text(value)
+            case ast.FormattedValue(value=value, format_spec=spec):
+                kind = self.text(spec)[-1:] if spec else ""
+                return {"%": "‹N %›", "f": "‹N›", "g": "‹N›", "e": "‹N›"}.get(kind) or self.text(value)
+            case ast.Call(func=ast.Attribute(attr="join"), args=[ast.Name(id=name)]) if name in self.local:
+                return " ".join(self.without(name).text(value) for value in self.local[name])
             case ast.BinOp(left=left, op=ast.Add(), right=right):
                 return self.text(left) + self.text(right)
             case ast.IfExp(body=body, orelse=other):
                 return self.text(body) or self.text(other)
             case ast.Name(id=name) if name in self.local:
                 values = self.local[name]
-                return self.without(name).text(values[0]) if len(values) == 1 else GAP
+                inner = self.without(name).text(values[0]) if len(values) == 1 else ""
+                return inner if FILLED.sub("", inner).strip() else f"‹{_word(name)}›"
             case ast.Name(id=name) if isinstance(self.values.get(name), str):
                 return str(self.values[name])
             case ast.Call(func=ast.Name(id="percent"), args=[ast.Name(id=name)]) if self.number(name) is not None:
                 return percent(float(self.values[name]))
             case ast.Name(id=name) | ast.Call(func=ast.Name(id=name)) if len(ends := self.returned(name)) == 1:
-                return self.inside(name).text(ends[0])
-        return GAP
+                inner = self.inside(name).text(ends[0])
+                return inner if FILLED.sub("", inner).strip() else f"‹{_word(name.strip('_'))}›"
+        return f"‹{self.filled(node)}›"
+
+    def filled(self, node: ast.expr) -> str:
+        """The name of what a run fills in: of the variable, the field or the kind of number."""
+        match node:
+            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.Subscript(slice=ast.Constant(value=str(name))):
+                return _word(name)
+            case ast.Call(func=ast.Name(id="names"), args=[ast.Subscript(slice=ast.Constant(value=str(name)))]):
+                return name.replace("_", " ")
+            case ast.Call(func=ast.Name(id="names"), args=[ast.Name(id="ops")]):
+                return "activation"
+            case ast.Call(func=ast.Name(id="names")):
+                return "layers"
+            case ast.Call(func=ast.Name(id="called")):
+                return "layer"
+            case ast.Call(func=ast.Name(id="percent")):
+                return "N %"
+            case ast.Call(func=ast.Name(id="int" | "round" | "tuple" | "abs" | "max"), args=[one, *_]):
+                return self.filled(one)
+            case ast.Call(func=ast.Attribute(attr="get"), args=[ast.Constant(value=str(name)), *_]):
+                return name.replace("_", " ")
+            case ast.Call(func=ast.Name(id=name)) if name in self.functions:
+                return name.strip("_").replace("_", " ")
+            case ast.Subscript(value=one) | ast.BoolOp(values=[one, *_]):
+                return self.filled(one)
+        return "N"
 
     def number(self, name: str) -> float | None:
         """The constant of that name, where the module has one."""

@@ -30,14 +30,14 @@ def _cross_entropy(table: Measurements) -> tuple[Series, np.ndarray] | None:
 
 @rule(
     "loss reduction",
-    "Is the loss a mean over the batch?",
+    "Is the cross-entropy averaged over the batch?",
     "outputs",
     ("outputs", "scale"),
     optional=True,
-    null="the gradient of a mean cross-entropy is (p − y)/n with n the rows that count",
-    threshold=f"{SUMMED:g} times that or more, equal to the rows or to the examples",
-    source="an identity of cross-entropy; loss scaling for half precision is a power of two and left out",
-    refuted_by="a sum that is wanted, with a learning rate that was chosen for it",
+    null="the gradient of an averaged cross-entropy over n rows is (p − y)/n",
+    threshold=f"the gradient is {SUMMED:g} times larger or more, by exactly the number of rows",
+    source="exact for a cross-entropy; loss scales of mixed precision are powers of two and are left out",
+    refuted_by="the learning rate was chosen for a summed loss",
 )
 def reduction(context: Context) -> Iterator[Finding]:
     """A cross-entropy that is summed: the learning rate is as many times too high as there are rows."""
@@ -58,10 +58,10 @@ def reduction(context: Context) -> Iterator[Finding]:
     yield Finding(
         "note" if mild else "critical",
         "",
-        f"The loss is summed over the batch, not averaged: its gradient is {size:.0f} times that of a mean.",
-        why="The step grows with the batch: a learning rate that was chosen for a mean is as many times too high."
-        + (" Adam divides it out again, but for clipping and epsilon." if mild else ""),
-        advice='Use reduction="mean", or divide the learning rate by the batch size.',
+        f"The loss is summed over the batch instead of averaged, so the gradient is {size:.0f} times larger.",
+        why="The length of each step grows with the batch size, as if the learning rate were higher."
+        + (" Adam divides by the size of the gradient, so only clipping and epsilon are affected." if mild else ""),
+        advice=f"Use reduction='mean', or divide the learning rate by {size:.0f}.",
         evidence=(scale.evidence(value=size), rows.evidence(value=count)),
         since=int(scale.steps[at]),
         until=int(scale.steps[-1]),
@@ -71,14 +71,14 @@ def reduction(context: Context) -> Iterator[Finding]:
 
 @rule(
     "accumulation not scaled",
-    "Are accumulated losses divided by their number?",
+    "Is the loss divided by the number of accumulation steps?",
     "outputs",
     ("outputs", "scale"),
     optional=True,
-    null="with k micro-batches a step each loss is divided by k: s = 1/k",
-    threshold="s = 1 within 2 % where k is 2 or more",
-    source="an identity of cross-entropy",
-    refuted_by="a learning rate that was chosen for the sum",
+    null="with k micro-batches per step, each loss is divided by k",
+    threshold="the gradient of each micro-batch has its full size (within 2 %), with 2 or more micro-batches per step",
+    source="exact for a cross-entropy",
+    refuted_by="the learning rate was chosen for the sum",
     also=("training",),
 )
 def accumulation(context: Context) -> Iterator[Finding]:
@@ -95,11 +95,14 @@ def accumulation(context: Context) -> Iterator[Finding]:
     yield Finding(
         "note" if table.adaptive else "warning",
         "",
-        f"{times:.0f} micro-batches make one step, and their losses are added: the gradient is {times:.0f} times that "
-        "of their mean.",
-        why="The learning rate is that many times higher than with one batch of the same size."
-        + (" Adam divides it out again, but for clipping and epsilon." if table.adaptive else ""),
-        advice=f"Divide each loss by {times:.0f} before backward(), or the learning rate by as much.",
+        f"Gradients of {times:.0f} micro-batches are added without dividing the loss by {times:.0f}.",
+        why="The accumulated gradient is larger than that of one big batch, as if the learning rate were higher."
+        + (
+            " Adam divides by the size of the gradient, so only clipping and epsilon are affected."
+            if table.adaptive
+            else ""
+        ),
+        advice=f"Call (loss / {times:.0f}).backward(), or divide the learning rate by {times:.0f}.",
         evidence=(passes.evidence(), scale.evidence()),
         since=int(scale.steps[at]),
         until=int(scale.steps[-1]),

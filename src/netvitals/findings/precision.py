@@ -15,20 +15,24 @@ MULTIPLES = 0.5  # share of entries that are whole multiples of the smallest; 0.
 ZEROS = 0.2  # share of exact zeros
 TENSORS = 0.4  # of the matrices
 RUNAWAY = 1e3  # times the first measurements
+UNDERFLOW = "float16 rounds values below 6e-8 to zero, so small gradients never reach the optimizer."
+SCALER = (
+    "Scale the loss with torch.amp.GradScaler: scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update(). "
+    "Training in bfloat16 needs no scaler."
+)
 
 
 @rule(
     "underflow",
-    "Are small gradients kept?",
+    "Are small gradients kept instead of rounded to zero?",
     "training",
     ("training", "zero_share"),
     least=2,
-    null="two in a hundred entries of a gradient lie near a whole multiple of the smallest one, and few are exactly "
-    "zero",
-    threshold=f"{percent(MULTIPLES)} are whole multiples of the smallest, and {percent(ZEROS)} are exactly zero, in "
-    f"{percent(TENSORS)} of the matrices",
-    source="arithmetic: every number of float16 is a multiple of 6e-8",
-    refuted_by="the same zeros in full precision",
+    null="few gradient entries are exactly zero, and about 2 % are whole multiples of the smallest entry",
+    threshold=f"{percent(MULTIPLES)} of the entries are whole multiples of the smallest, and {percent(ZEROS)} are "
+    f"exactly zero, in {percent(TENSORS)} of the matrices",
+    source="arithmetic: every float16 number is a multiple of 6e-8",
+    refuted_by="the same entries are zero in float32",
     also=("gradients",),
 )
 def underflow(context: Context) -> Iterator[Finding]:
@@ -54,12 +58,11 @@ def underflow(context: Context) -> Iterator[Finding]:
     yield from together(
         hits,
         what=lambda where, worst: (
-            f"Gradients are lost to underflow in {where}: {percent(worst.size)} of the entries of {called(worst.site)} "
-            "are exactly zero, and the others are multiples of one smallest number."
+            f"Small gradients are rounded to zero in {where}: {percent(worst.size)} of the gradient of "
+            f"{called(worst.site)} is exactly zero."
         ),
-        why="float16 holds nothing below 6e-8. What is smaller becomes zero before the optimizer sees it.",
-        advice="Multiply the loss before backward() and divide the gradients after it (torch.amp.GradScaler), or train "
-        "in bfloat16.",
+        why=UNDERFLOW,
+        advice=SCALER,
         remedy=Remedy("loss_scale", 65536.0),
     )
 
@@ -76,12 +79,10 @@ def _all_lost(table: Measurements) -> Iterator[Finding]:
     yield Finding(
         "critical",
         gone[0].site,
-        f"All gradients are lost to underflow: they are exactly zero in {names([s.site for s in gone])}, though the "
-        f"loss "
-        f"has a gradient at the outputs, of {scale.end:.1e} of its natural size.",
-        why="float16 holds nothing below 6e-8. What is smaller becomes zero before the optimizer sees it.",
-        advice="Multiply the loss before backward() and divide the gradients after it (torch.amp.GradScaler), or train "
-        "in bfloat16.",
+        f"All gradients are rounded to zero in {names([s.site for s in gone])}, although the gradient at the output is "
+        "not zero.",
+        why=UNDERFLOW,
+        advice=SCALER,
         evidence=(gone[0].evidence(), scale.evidence()),
         sites=tuple(s.site for s in gone),
         since=int(gone[0].steps[0]),
@@ -92,13 +93,13 @@ def _all_lost(table: Measurements) -> Iterator[Finding]:
 
 @rule(
     "gradient overflow",
-    "Are the gradients finite while the loss is?",
+    "Are the gradients finite when the loss is finite?",
     "gradients",
     ("gradients", "grad_norm"),
-    null="a finite loss has finite gradients, but for a square root or a division at zero",
-    threshold=f"a gradient that is not finite on a step whose loss is, and neither had grown by {RUNAWAY:g} before",
+    null="a finite loss has finite gradients, except for a square root or a division at zero",
+    threshold=f"an infinite or NaN gradient with a finite loss, and neither had grown by {RUNAWAY:g} before",
     source="arithmetic",
-    refuted_by="a finite gradient of the same batch in full precision",
+    refuted_by="the same batch has a finite gradient in float32",
     also=("training",),
 )
 def overflow(context: Context) -> Iterator[Finding]:
@@ -125,13 +126,12 @@ def overflow(context: Context) -> Iterator[Finding]:
     yield Finding(
         "critical",
         broken[0] if broken else "",
-        f"The gradient is not a finite number at step {step} though the loss is"
-        + (f": the loss is scaled by {scaled:.3g}, and gradients leave the range of half precision" if huge else "")
-        + (f"; first in {names(broken[:1])}." if broken else "."),
-        why="float16 ends at 65504: a loss scale that lifts small gradients pushes large ones beyond it. One such step "
-        "makes every weight it reaches NaN.",
-        advice="Lower the loss scale, or let torch.amp.GradScaler choose it: it leaves such steps out and halves the "
-        "scale. Without half precision look for a square root, a norm or a division at zero.",
+        f"The gradient{f' of {called(broken[0])}' if broken else ''} is infinite or NaN at step {step}, although the "
+        "loss is finite." + (f" The loss is scaled by {scaled:.3g}." if huge else ""),
+        why="float16 cannot hold values above 65504, so a large loss scale makes gradients infinite. "
+        "One step with an infinite gradient makes the weights NaN.",
+        advice="Use torch.amp.GradScaler: it skips such steps and lowers the loss scale. "
+        "In float32, look for a square root, norm or division that receives zero.",
         evidence=(whole.evidence(value=float("inf"), step=step),),
         sites=tuple(broken),
         since=step,

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from netvitals.findings.rules import Context, called, hit, percent, rule, together
+from netvitals.findings.updates import set_rate
 from netvitals.runs import Finding, Remedy
 
 LOST = 0.35  # of the effective rank at the start
@@ -15,13 +16,13 @@ FEW = 0.3  # of the smaller side
 
 @rule(
     "rank collapse",
-    "Do weights keep their directions?",
+    "Do the weight matrices keep their rank?",
     "rank",
     ("rank", "entropy"),
     least=2,
-    null="over a run the effective rank of a weight matrix falls by a tenth, in attention by up to a half",
-    threshold=f"below {LOST:g} of that at the start and {FEW:g} of the smaller side",
-    refuted_by="a task that needs no more directions than are left",
+    null="over a run the effective rank of a weight matrix falls by about 10 %, in attention by up to 50 %",
+    threshold=f"an effective rank below {LOST:g} of its initial value and below {FEW:g} of the smaller side",
+    refuted_by="the task needs no higher rank",
 )
 def collapse(context: Context) -> Iterator[Finding]:
     """Weight matrices that have lost most of the directions they began with."""
@@ -38,14 +39,11 @@ def collapse(context: Context) -> Iterator[Finding]:
     yield from together(
         hits,
         what=lambda where, worst: (
-            f"Rank collapses in {where}: {called(worst.site)} has lost {percent(worst.size)} of its directions and "
-            f"uses "
-            f"{worst.evidence[0].value:.1f}."
+            f"Weight matrices lose rank in {where}: the effective rank of {called(worst.site)} fell by "
+            f"{percent(worst.size)}, to {worst.evidence[0].value:.1f}."
         ),
-        why="What lies in the lost directions does not pass this layer any more, whatever comes before or after it.",
-        advice="Look at what shrinks them: a decay that outruns the gradient, a learning rate that follows one "
-        "direction "
-        "only. Draw the layer anew if the rest of the network is good.",
+        why="A matrix of low rank passes only a few directions of its input, so information is lost.",
+        advice=f"{set_rate(table, 0.3)} or lower the weight decay of this layer, then reinitialise the layer.",
         remedy=Remedy("reinitialise", 1.0, tuple(h.site for h in hits)),
     )
 

@@ -18,7 +18,7 @@ OFTEN = 3  # the same rank on so many measured steps is a trouble of the rank, n
 
 @rule(
     "ranks",
-    "Do all ranks and micro-batches push alike?",
+    "Do all ranks and micro-batches give similar gradients?",
     "ranks",
     ("ranks", "grad_over_median"),
     ("ranks", "not_finite"),
@@ -35,10 +35,12 @@ def outliers(context: Context) -> Iterator[Finding]:
     broken = [] if lost is None else [int(s) for s, v in zip(lost.steps, lost.values) if v > 0]
     long = [int(s) for s, v in zip(ratio.steps, ratio.values) if v > LONG and int(s) not in broken]
     if broken:
-        yield _finding(table, "critical", broken, ratio, rank, batch, "is not finite")
+        yield _finding(table, "critical", broken, ratio, rank, batch, "The gradient is infinite or NaN.")
     if long:
         worst = float(np.max(ratio.values[np.isin(ratio.steps, long)]))
-        yield _finding(table, "warning", long, ratio, rank, batch, f"is up to {worst:.0f} times the median one")
+        yield _finding(
+            table, "warning", long, ratio, rank, batch, f"The gradient is up to {worst:.0f} times the median."
+        )
 
 
 def _finding(
@@ -49,19 +51,20 @@ def _finding(
     first = f"rank {ranks[0]}, micro-batch {batches[0]} on step {steps[0]}"
     usual, times = int(np.bincount(ranks).argmax()), len(steps)
     same = int((ranks == usual).sum())
-    again = f", and on {times / len(ratio.steps):.0%} of the measured steps" if times > 1 else ""
+    again = f" Such gradients occur on {times / len(ratio.steps):.0%} of the measured steps." if times > 1 else ""
     lengths = table.array("ranks", "model", "grad_norm")
     several = lengths is not None and len(lengths) > 1
     whole = same == times and times >= OFTEN and several
     return Finding(
         severity,
         "",
-        f"The gradient of one micro-batch {how}: {first}{again}.",
-        why="The optimizer uses the mean over ranks and micro-batches: one of them decides the step.",
+        f"One micro-batch has an outlier gradient: {first}.{again} {how}",
+        why="The optimizer averages over ranks and micro-batches, so one large gradient decides the whole step.",
         advice=(
-            f"It is rank {usual} each time: compare its data shard, its seed and its hardware with the others'."
+            f"Rank {usual} has the outlier every time: compare its data shard, seed and hardware with those of other "
+            f"ranks."
             if whole
-            else "Look at the examples of that micro-batch on that rank, and clip gradients before they are added up."
+            else "Look at the examples of this micro-batch, and clip gradients before they are added up."
         ),
         evidence=tuple(
             curve.evidence(value=float(curve.values[np.isin(curve.steps, steps)][0]), step=steps[0])

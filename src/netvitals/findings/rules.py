@@ -187,6 +187,15 @@ def called(site: str) -> str:
     return f"layer {site}" if site.replace(".", "").isdigit() else site or "the model"
 
 
+def in_worst(where: str, worst: Hit) -> str:
+    """Where the worst of several layers is; nothing where a sentence names only one.
+
+    >>> in_worst("fc1 and fc2", Hit("fc2", "note", ())), in_worst("fc2", Hit("fc2", "note", ()))
+    (' in fc2', '')
+    """
+    return "" if where == called(worst.site) else f" in {called(worst.site)}"
+
+
 def names(sites: Sequence[str]) -> str:
     """Several sites as a sentence names them.
 
@@ -197,6 +206,16 @@ def names(sites: Sequence[str]) -> str:
     if len(text) > NAMED:
         return f"{len(text)} layers ({text[0]} … {text[-1]})"
     return text[0] if len(text) == 1 else f"{', '.join(text[:-1])} and {text[-1]}"
+
+
+def short(value: float) -> str:
+    """A value to set, with one significant digit.
+
+    >>> short(0.00316), short(3e-8), short(31.6)
+    ('0.003', '3e-8', '30')
+    """
+    digits = f"{value:.0e}"
+    return f"{float(digits):g}".replace("e-0", "e-").replace("e+0", "e")
 
 
 def percent(share: float) -> str:

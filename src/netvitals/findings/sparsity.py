@@ -1,4 +1,4 @@
-"""How sparse are the activations, and does this run stand it?
+"""How sparse are the activations, and does this run still learn at that level?
 
 A level of sparsity is not dangerous as such. Of the study ``weight-drift-cliff`` with quantile norms directly before
 ReLU: an MLP on digits loses 56 % of its accuracy at 94 % zeros after a short run and 1 % (at 80 %) when it trains ten
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from netvitals.findings.rules import Context, called, hit, percent, rule, together
+from netvitals.findings.rules import Context, hit, in_worst, percent, rule, together
 from netvitals.findings.series import Series
 from netvitals.runs import Finding, Severity
 
@@ -29,15 +29,15 @@ STANDS = 0.1  # of what the loss had gained, gained once more since the layer pa
 
 @rule(
     "sparsity cliff",
-    "Is activation sparsity below the level at which runs lose?",
+    "Is activation sparsity below the level that costs accuracy?",
     "sparsity",
     ("sparsity", "hard"),
-    null="half of the outputs of a centred ReLU are zero",
-    threshold=f"the level at which this run began to lose; else {CLIFF:.0%} of exact zeros to watch, {OVER:.0%} for a "
-    f"warning, {DEEP:.0%} critical",
-    source="weight-drift-cliff: accuracy breaks at 66 % zeros in short runs and at 73 % [62, 85] when they train ten "
-    "times longer; an MLP on digits then loses 1 %, a convolutional network 45 %",
-    refuted_by="a validation score that does not suffer",
+    null="half of the outputs of a ReLU with centred inputs are zero",
+    threshold=f"the level at which the loss of this run began to rise; otherwise {CLIFF:.0%} exact zeros for a note, "
+    f"{OVER:.0%} for a warning, {DEEP:.0%} for critical",
+    source="weight-drift-cliff: accuracy breaks at 66 % zeros in short runs, and at 73 % [62, 85] in ten times longer "
+    "runs",
+    refuted_by="the validation score does not suffer",
 )
 def cliff(context: Context) -> Iterator[Finding]:
     """Layers with more exact zeros than this run can take, or than short runs could, and layers on their way there."""
@@ -55,35 +55,36 @@ def cliff(context: Context) -> Iterator[Finding]:
         elif s.end > NEAR and len(s.finite) > 2 and s.end - s.start > 0.05:
             near.append(hit(s, "info", s.end, change=True))
     short = (
-        "Short runs lose accuracy at such a sparsity (an MLP on digits .946 at 73 %, .668 at 89 %, .420 at 94 %); "
-        "trained ten times longer MLPs lose little, convolutional networks still much; top-k loses less."
+        "Short training runs lose accuracy when more than about 70 % of the activations are zero. "
+        "Longer training restores most of the accuracy in MLPs, but not in convolutional networks."
     )
     yield from together(
         hits,
         what=lambda where, worst: (
-            f"Sparsity is past the cliff in {where}: {percent(worst.size)} of the activations of "
-            f"{called(worst.site)} are exactly zero."
+            f"Activations are too sparse in {where}: {percent(worst.size)} of them{in_worst(where, worst)} are exactly "
+            "zero (healthy: about 50 %)."
         ),
-        why="The loss of this run began to rise while these layers grew sparser." if own else short,
-        advice="Stop what drives it (negative drift, see the pre-activations), centre the inputs with a norm whose "
-        "shift is decayed, or widen the layer. If the sparsity was chosen, train on and check the validation score.",
+        why="The loss of this run began to rise while these layers became sparser." if own else short,
+        advice="Put a norm layer directly before the activation, or widen the layer. If the sparsity is intended, "
+        "check the validation score.",
     )
     yield from together(
         fine,
         what=lambda where, worst: (
-            f"{percent(worst.size)} of the activations of {called(worst.site)} are exactly zero, and it still learns"
-            f" (in {where}): its loss has gone on falling since {percent(CLIFF)}."
+            f"Activations are sparse in {where}, although the loss still falls: {percent(worst.size)} of "
+            f"them{in_worst(where, worst)} are exactly zero."
         ),
         why=short,
-        advice="Nothing, as long as the validation score follows the loss.",
+        advice="No change is needed while the validation score follows the training loss.",
     )
     yield from together(
         near,
         what=lambda where, worst: (
-            f"Sparsity rises in {where} and reached {percent(worst.size)} in {called(worst.site)}."
+            f"Activations become sparser in {where}: {percent(worst.size)} of them{in_worst(where, worst)} are exactly "
+            "zero."
         ),
-        why="Beyond 70 % short runs lose accuracy; below, sparsity costs next to nothing and saves compute.",
-        advice="Nothing yet; watch it.",
+        why="Short training runs lose accuracy when more than about 70 % of the activations are zero.",
+        advice="No change is needed yet.",
     )
 
 

@@ -19,14 +19,14 @@ OUTPUT = ("output link", "soft-cap", "router", "attention weight")  # roles that
 
 @rule(
     "spikes",
-    "Are there activation spikes?",
+    "Are all activations of similar size?",
     "spikes",
     ("spikes", "max_over_mean"),
-    null="the largest of a layer's activations is below 35 times their mean, with squared activations below 450",
-    threshold=f"{SPIKE:g} times the mean, or above {MASSIVE:g} and {MASSIVE_OVER_MEDIAN:g} times the median; several "
-    "thousand where the activation is squared",
+    null="the largest activation of a layer is below 35 times the mean (450 times for squared activations)",
+    threshold=f"{SPIKE:g} times the mean ({SQUARING:g} times more for squared activations); or above {MASSIVE:g} and "
+    f"{MASSIVE_OVER_MEDIAN:g} times the median",
     source="weight-drift E13, §2.5",
-    refuted_by="a spike that clipping changes nothing at",
+    refuted_by="clipping the activation changes nothing",
 )
 def spike_findings(context: Context) -> Iterator[Finding]:
     """Activations far above the mean of their layer: where, in which channel, and where to clip."""
@@ -61,13 +61,11 @@ def spike_findings(context: Context) -> Iterator[Finding]:
     yield from together(
         hits,
         what=lambda where, worst: (
-            f"Spikes in {where}: the largest activation of "
-            f"{called(worst.site)}{_channel(table, worst.site)} "
-            f"is {worst.size:.0f} times the mean."
+            f"Activation spikes in {where}: the largest activation of {called(worst.site)} is {worst.size:.0f} times "
+            f"the mean (healthy: below {450 if _squares(table, worst.site) else 35})."
+            f"{_channel(table, worst.site)}"
         ),
-        why=f"Ordinary layers stay below about 35 times the mean; what is told here is above {SPIKE:.0f}. A spike "
-        f"takes the range of low-precision arithmetic, "
-        "dominates norms and makes single tokens decide.",
+        why="A spike dominates norm layers and uses up the range of low-precision numbers.",
         advice=_advice(table, worst.site if worst else ""),
     )
 
@@ -88,23 +86,16 @@ def _channel(table: Measurements, site: str) -> str:
     found = {m: table.get("spikes", site, m) for m in ("channel", "token", "sample")}
     known = {m: s.last for m, s in found.items() if s is not None and s.last == s.last}
     words = {"channel": "channel", "token": "position", "sample": "sample"}
-    sentence = ", ".join(f"{words[m]} {value:.0f}" for m, value in known.items())
-    return f" ({sentence})" if sentence else ""
+    place = ", ".join(f"{words[m]} {value:.0f}" for m, value in known.items())
+    return f" The spike is at {place}." if place else ""
 
 
 def _advice(table: Measurements, site: str) -> str:
     p999: Series | None = table.get("spikes", site, "p999")
-    bound = (
-        f"; its 99.9 % quantile is {p999.end:.3g}, and clipping there touches one activation in a thousand"
-        if (p999 is not None)
-        else ""
-    )
-    squared = _squares(table, site)
-    return f"Clip the activation of {called(site)}{bound}. " + (
-        "For squared activations a clip at 15 (relu2:15) removed the spikes and lowered the loss in the "
-        "reference study."
-        if squared
-        else "Look first at whether one channel does it on every batch."
+    if _squares(table, site):
+        return "Clip the squared activation at 15: netvitals.activations.get('relu2:15')."
+    return f"Clip the output of {called(site)}" + (
+        f" at its 99.9 % quantile: x.clamp(max={p999.end:.3g})." if p999 is not None else ": x.clamp(max=...)."
     )
 
 

@@ -3,11 +3,12 @@ stability."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
 
-from netvitals.findings.rules import Context, hit, percent, rule, together
+from netvitals.findings.rules import Context, called, hit, percent, rule, short, together
 from netvitals.findings.series import Measurements, Series
 from netvitals.findings.statistics import line
 from netvitals.findings.updates import (
@@ -18,26 +19,30 @@ from netvitals.findings.updates import (
     always_clipped,
     cost_of_guessing,
     rate,
+    set_rate,
     typical_ratio,
 )
 from netvitals.runs import Finding, Remedy
 
 SHRUNK = 0.6  # of a weight's norm at the start
+LEFT = 0.95  # of a weight after as many steps under the decay that is advised
+DECAY_SHARE = 1e-4  # of a weight that each step may take away
 DECAYED = 5e-3  # rate times decay: the share of every weight that one step takes away; recipes in use have 1e-6 to 1e-4
 LOOKS = 2  # at the sharpness in a row beyond the edge
+EXEMPT = "Exempt biases and norm layers: put them in a parameter group with weight_decay=0."
 SWINGS, SWING, SWINGING = 20, 0.01, 0.2  # steps in a row, a rise that counts, share of them
 
 
 @rule(
     "clipping",
-    "Does clipping let go of ordinary gradients?",
+    "Does clipping leave ordinary gradients unchanged?",
     "gradients",
     ("gradients", "grad_norm"),
     least=READINGS,
-    null="the norm of gradients varies from batch to batch by several percent; a clip touches the largest of them",
-    threshold=f"the norm is the same within {SAME:g} on nearly every measurement",
-    source="arithmetic: a clipped gradient has the norm it was clipped at",
-    refuted_by="a norm that differs from step to step before it is clipped by less than that",
+    null="the gradient norm varies by several percent from batch to batch, and only the largest gradients are clipped",
+    threshold=f"the norm is equal within {SAME:g} on nearly every measurement",
+    source="arithmetic: a clipped gradient has exactly the norm of the limit",
+    refuted_by="the norms before clipping are just as equal",
     also=("loss",),
 )
 def clipping(context: Context) -> Iterator[Finding]:
@@ -60,12 +65,11 @@ def clipping(context: Context) -> Iterator[Finding]:
     yield Finding(
         severity,  # type: ignore[arg-type]
         "",
-        f"Every gradient is clipped: its norm is {level:.3g} on every step.",
-        why="The clip sets the length of every step, and the size of the gradient nothing."
-        + (" Adam divides it out again." if table.adaptive else " The weights hardly move."),
-        advice="Clip at a few times the median of the norms that are not clipped, or raise the learning rate by as "
-        "much "
-        "as the clip takes away.",
+        f"Clipping changes every gradient: the norm after clipping is {level:.3g} on every step.",
+        why="With constant clipping, the limit decides the length of every step instead of the gradient."
+        + (" Adam is not affected, because it divides by the gradient's size." if table.adaptive else ""),
+        advice=f"Raise max_norm (now {level:.3g}) to a few times the median gradient norm: "
+        "torch.nn.utils.clip_grad_norm_ returns the norm before clipping.",
         evidence=(whole.evidence(value=level), ratio.evidence()),
         since=int(whole.steps[0]),
         until=int(whole.steps[-1]),
@@ -73,27 +77,28 @@ def clipping(context: Context) -> Iterator[Finding]:
     )
 
 
+def weight_decay(table: Measurements) -> float:
+    """The largest weight decay of the optimizers of a ``table``."""
+    given = [o for o in table.meta.get("optimizer") or () if isinstance(o, dict)]
+    return max((float(o.get("weight_decay", 0) or 0) for o in given), default=0.0)
+
+
 @rule(
     "weights shrink",
-    "Does decay leave the weights their size?",
+    "Do the weights keep their size under weight decay?",
     "gradients",
     ("gradients", "weight_norm"),
     least=READINGS,
-    null="under a decay that fits, the norm of a weight matrix or a norm's gain changes by a few percent in hundreds "
-    "of "
-    "steps, and gradients hold against it",
-    threshold=f"half of the matrices, or of the gains of norms, below {SHRUNK:g} of their norm at the start and surely "
-    "falling, with a decay above 0",
-    refuted_by="weights that shrink as fast without decay",
+    null="in hundreds of steps the norm of a weight matrix, or of the gain of a norm layer, changes by a few percent",
+    threshold=f"half of the matrices, or of the gains of norm layers, below {SHRUNK:g} of their initial norm and "
+    "falling, with a weight decay above 0",
+    refuted_by="the weights shrink as fast without weight decay",
     also=("drift", "preactivations"),
 )
 def shrink(context: Context) -> Iterator[Finding]:
     """Weights or gains that decay takes away faster than gradients can hold them."""
     table = context.table
-    decay = max(
-        (float(o.get("weight_decay", 0) or 0) for o in table.meta.get("optimizer") or () if isinstance(o, dict)),
-        default=0.0,
-    )
+    decay = weight_decay(table)
     if decay <= 0:
         return
     share = decay * (rate(table) if rate(table) == rate(table) else 0.0)
@@ -102,22 +107,20 @@ def shrink(context: Context) -> Iterator[Finding]:
         yield Finding(
             "warning",
             "",
-            f"Decay is too strong: each step takes {percent(share)} of every weight away.",
-            why=f"With a rate of {rate(table):g} and a decay of {decay:g} a weight halves in {0.69 / share:.0f} steps "
-            f"unless "
-            "its gradient puts it back: only what the last steps taught is ever there.",
-            advice="Decay less (0.01 to 0.1 for AdamW, 1e-4 for SGD), and exempt the gains of norms and the biases "
-            "from it.",
+            f"Weight decay is too strong: each step shrinks every weight by {percent(share)} (healthy: about 0.01 %).",
+            why=f"Without a gradient a weight halves in {0.69 / share:.0f} steps, so the network forgets all but the "
+            "latest steps.",
+            advice=f"Set weight_decay={short(decay * DECAY_SHARE / share)} (now {decay:g}). {EXEMPT}",
             evidence=(norm.evidence(change=True),) if norm is not None else (),
             since=0,
             until=table.steps[-1],
-            remedy=Remedy("decay", 0.01 / decay),
+            remedy=Remedy("decay", DECAY_SHARE / share),
         )
         return
     gains = {
         f"{s.get('module')}.weight" for s in table.meta.get("sites", ()) if s.get("kind") == "norm" and s.get("module")
     }
-    for kind, chosen in (("weights", table.is_matrix), ("gains of norms", lambda site: site in gains)):
+    for chosen in (table.is_matrix, gains.__contains__):
         curves = [s for s in table.at("gradients", "weight_norm") if chosen(s.site) and "[" not in s.site]
         hits = []
         for s in curves:
@@ -128,34 +131,32 @@ def shrink(context: Context) -> Iterator[Finding]:
             if ratio < SHRUNK and fall.t < -4:
                 hits.append(hit(s, "warning", 1 - ratio, change=True, beyond=0.9 * s.start, above=False))
         if len(hits) >= max(1, 0.5 * len(curves)):
+            # decay alone shrinks a weight by exp(−lr · decay · steps): as much less of it as leaves 95 %
+            less = math.log(LEFT) / math.log(max(1 - max(h.size for h in hits), 1e-12))
             yield from together(
                 hits,
-                what=lambda where, worst, kind=kind: (  # type: ignore[misc]
-                    f"Decay shrinks the {kind}: {where}; {worst.site} is down to "
-                    f"{percent(1 - worst.size)} of its norm at the start."
+                what=lambda where, worst: (
+                    f"Weight decay shrinks {where}. {called(worst.site)} has {percent(1 - worst.size)} of "
+                    "its initial norm left (healthy: about 100 %)."
                 ),
-                why=f"The optimizer takes lr × {decay:g} of every weight away on each step, more than gradients put "
-                f"back: "
-                "the signal fades layer by layer.",
-                advice="Decay less (0.01 to 0.1 for AdamW), and exempt the gains of norms and the biases from it.",
-                remedy=Remedy("decay", 0.01 / decay),
+                why="Weight decay removes more than the gradients add, so the signal fades from layer to layer.",
+                advice=f"Set weight_decay={short(decay * less)} (now {decay:g}). {EXEMPT}",
+                remedy=Remedy("decay", less),
             )
             return
 
 
 @rule(
     "edge of stability",
-    "Does the loss fall without swinging?",
+    "Does the loss fall without oscillating?",
     "loss",
     ("loss", "loss"),
     least=30,
-    null="differences of the loss from step to step are as often up as down in any order; from fresh batches their "
-    "first "
-    "autocorrelation is −0.5, from one fixed batch it is positive",
-    threshold=f"on one fixed batch, a rise of {percent(SWING)} or more on {percent(SWINGING)} of {SWINGS} steps in a "
-    f"row; or, where curvature is watched, a sharpness beyond the optimizer's edge on {LOOKS} looks",
-    source="descent turns on every step where rate times curvature passes 2",
-    refuted_by="the same swing at half of the rate",
+    null="on one fixed batch the loss falls steadily",
+    threshold=f"on one fixed batch, a rise of {percent(SWING)} or more on {percent(SWINGING)} of {SWINGS} consecutive "
+    f"steps; or a measured sharpness above the optimizer's limit on {LOOKS} measurements",
+    source="gradient descent oscillates where the learning rate times the curvature exceeds 2",
+    refuted_by="the same oscillation at half the learning rate",
     also=("inputs", "curvature"),
 )
 def edge(context: Context) -> Iterator[Finding]:
@@ -167,30 +168,28 @@ def edge(context: Context) -> Iterator[Finding]:
     looked = (
         ""
         if sharp is None
-        else (
-            f" The Hessian's largest eigenvalue, measured on the probe batch, is {sharp.end:.2g} times the largest at "
-            "which this optimizer is stable."
-        )
+        else (f" The largest Hessian eigenvalue is {sharp.end:.2g} times the stability limit of the optimizer.")
     )
     why = (
-        "Along the steepest direction a step overshoots by as much as it corrects: the learning rate times the "
-        "largest curvature is about 2. Progress goes on in flatter directions, but a little more ends it."
+        "At the edge of stability the learning rate times the largest curvature is about 2. "
+        "Steps overshoot along the steepest direction, and a slightly higher learning rate makes training diverge."
     )
-    advice = "Lower the learning rate to a third, or keep it and watch: at the edge it can go on for long."
+    factor = 0.3 if sharp is None else min(0.3, 0.7 / max(sharp.end, 1e-12))
+    advice = f"{set_rate(table, factor)}. Training can also stay at the edge for long without diverging."
     if swing is not None:
         assert table.loss is not None
-        at, size, rose, seen = swing
+        step, rose, seen = swing
         yield Finding(
             "warning",
             "",
-            f"The loss swings though the batch is the same: of {SWINGS} steps around step {at} it rose on "
-            f"{round(rose * SWINGS)}, by {percent(size)} of itself. Training is at the edge of stability.{looked}",
+            f"The loss oscillates on a fixed batch: near step {step} it rose on {percent(rose)} of the steps. "
+            f"Training is at the edge of stability.{looked}",
             why=why,
             advice=advice,
             evidence=(table.loss.evidence(change=True), *(() if sharp is None else (sharp.evidence(),))),
             since=seen[0],
             until=seen[1],
-            remedy=Remedy("rate", 0.3),
+            remedy=Remedy("rate", factor),
         )
     elif sharp is not None and len(sharp.finite) >= LOOKS and float(np.median(sharp.finite[-LOOKS:])) >= 1:
         beyond = sharp.steps[np.isfinite(sharp.values) & (sharp.values >= 1)]
@@ -211,8 +210,8 @@ def _sharpness(table: Measurements) -> Series | None:
     return found[0] if found else None
 
 
-def _swing(table: Measurements) -> tuple[int, float, float, tuple[int, int]] | None:
-    """The step of the worst swing, its size, how often the loss rose, and from when to when it did."""
+def _swing(table: Measurements) -> tuple[int, float, tuple[int, int]] | None:
+    """The step of the worst swing, how often the loss rose, and from when to when it did."""
     loss, marks = table.loss, table.at("inputs", "mark")
     if loss is None or len(loss.finite) < 30 or len(loss.finite) < len(loss.values) or np.ptp(np.diff(loss.steps)):
         return None
@@ -226,8 +225,7 @@ def _swing(table: Measurements) -> tuple[int, float, float, tuple[int, int]] | N
         return None
     seen = np.flatnonzero(up >= SWINGING)
     until = int(loss.steps[min(seen[-1] + SWINGS, len(loss.steps) - 1)])
-    size = float(np.median(np.abs(window[worst])))
-    return int(loss.steps[worst]), size, float(up[worst]), (int(loss.steps[seen[0]]), until)
+    return int(loss.steps[worst]), float(up[worst]), (int(loss.steps[seen[0]]), until)
 
 
 RULES = (clipping, shrink, edge)

@@ -19,13 +19,14 @@ UNIFORM = (1.60, 1.85)  # max |w| over the spread of a tensor as torch draws it 
 
 @rule(
     "eval mode",
-    "Do batch norms and dropouts stand in training mode?",
+    "Are batch norm and dropout in train mode during training?",
     "training",
     ("training", "eval_norms"),
-    null="while parameters are trained, batch norms use the batch; only those with trained statistics may rest",
-    threshold="a batch norm in eval mode that never saw a batch, or one that was in training mode before",
-    source="an identity: num_batches_tracked counts the batches a norm has seen",
-    refuted_by="statistics that were trained before and are frozen on purpose",
+    null="batch norm uses the statistics of the batch while its model is trained",
+    threshold="a batch norm in eval mode that has never processed a batch in train mode, or that was in train mode "
+    "before",
+    source="exact: num_batches_tracked counts the batches",
+    refuted_by="the statistics were trained before and are frozen on purpose",
 )
 def eval_mode(context: Context) -> Iterator[Finding]:
     """Batch norms or dropouts that are switched to eval mode while parameters move."""
@@ -42,15 +43,14 @@ def eval_mode(context: Context) -> Iterator[Finding]:
     worst = unused if fresh.any() else switched[0]
     since = last_stretch(worst.steps, worst.values > worst.values.min() if switched else fresh)
     count = int(worst.last)
-    what = f"{count} batch norm{'s' if count != 1 else ''}" if worst is not drops else f"{count} dropouts"
-    stated = "have never seen a batch" if worst is unused else "were in training mode before"
+    kind = "dropout" if worst is drops else "batch norm"
     yield Finding(
         "critical" if worst is unused else "warning",
         "",
-        f"{what.capitalize()} stand in eval mode while the model trains, and {stated}.",
-        why="In eval mode a batch norm divides by its running statistics. They do not follow the weights, so it "
-        "normalises nothing; dropout does nothing.",
-        advice="Call model.train() before the training loop, and again after each evaluation.",
+        f"Training runs with {kind} in eval mode ({count} layer{'s' if count != 1 else ''}). "
+        + ("The stored statistics were never trained." if worst is unused else "Earlier steps ran in train mode."),
+        why="In eval mode dropout does nothing, and batch norm uses stored statistics that do not follow the weights.",
+        advice="Call model.train() before the training loop and after each evaluation.",
         evidence=(worst.evidence(change=True),),
         since=since.since if since else None,
         until=since.until if since else None,
@@ -60,13 +60,13 @@ def eval_mode(context: Context) -> Iterator[Finding]:
 
 @rule(
     "cut off from the loss",
-    "Does a gradient reach every parameter of the optimizer?",
+    "Does every parameter in the optimizer get a gradient?",
     "gradients",
     ("gradients", "update_norm"),
-    null="a layer that ran in the forward pass gets a gradient in the backward pass",
-    threshold="a layer that ran and whose gradient was never there, and all layers before it (for a warning)",
-    source="an identity: autograd leaves None where no path leads to the loss",
-    refuted_by="a gradient at these parameters on some step",
+    null="every layer that runs in the forward pass gets a gradient",
+    threshold="a layer that runs and never gets a gradient; critical if this includes the first layer",
+    source="exact: autograd leaves .grad at None where no path leads to the loss",
+    refuted_by="these parameters get a gradient on other steps",
 )
 def cut_off(context: Context) -> Iterator[Finding]:
     """Layers that ran, are in the optimizer, and got no gradient on any measured step."""
@@ -86,12 +86,12 @@ def cut_off(context: Context) -> Iterator[Finding]:
     yield Finding(
         "critical" if whole else "note",
         sites[0],
-        f"{names(sites)} {'is' if len(sites) == 1 else 'are'} cut off from the loss: no gradient was ever there."
-        + ("" if whole else " Layers before have one, so that it may be a branch whose output is not used."),
-        why="These layers ran, but between them and the loss the graph is broken: a detach(), a .data, a numpy call "
-        "or a "
-        "no_grad() on the way.",
-        advice="Look at what comes right after the last of them, and take the detach() or no_grad() out.",
+        f"{names(sites)} never {'get' if len(sites) > 1 else 'gets'} a gradient, although the forward pass uses "
+        f"{'them' if len(sites) > 1 else 'it'}."
+        + ("" if whole else " Earlier layers do get a gradient, so this may be a branch whose output is not used."),
+        why="Without a gradient these layers keep their initial weights. The autograd graph is cut between these "
+        "layers and the loss.",
+        advice="Remove the detach(), .data, numpy call or no_grad() between these layers and the loss.",
         evidence=tuple(s.evidence() for s in lost[:3]),
         sites=sites,
         since=int(lost[0].steps[0]),
@@ -102,13 +102,13 @@ def cut_off(context: Context) -> Iterator[Finding]:
 
 @rule(
     "frozen",
-    "Is what is frozen trained already?",
+    "Have the frozen layers been trained before?",
     "drift",
     ("drift", "max"),
-    null="what is frozen was trained before, so that its weights are no longer as torch draws them",
-    threshold="frozen matrices whose entries fill a uniform interval as nn.Linear and nn.Conv2d draw it",
-    source=f"max |w| / std is √3 of a uniform draw; between {UNIFORM[0]:g} and {UNIFORM[1]:g} counts as one",
-    refuted_by="weights that were trained elsewhere, or random features that are wanted",
+    null="frozen layers have pretrained weights",
+    threshold="the entries of frozen weights are uniform, as nn.Linear and nn.Conv2d initialise them",
+    source=f"max |w| / std is √3 for uniform values; {UNIFORM[0]:g} to {UNIFORM[1]:g} counts as uniform",
+    refuted_by="random features are intended",
 )
 def frozen(context: Context) -> Iterator[Finding]:
     """Frozen layers that still are as they were drawn."""
@@ -127,10 +127,11 @@ def frozen(context: Context) -> Iterator[Finding]:
     yield Finding(
         "warning",
         still[0],
-        f"{names(still)} {'is' if len(still) == 1 else 'are'} frozen and untrained: {percent(share)} of the weights do "
-        "not learn, and their entries are spread as torch draws them.",
-        why="Freezing keeps what was learned; here nothing was. Random layers pass on random features.",
-        advice="Set requires_grad = True again and give them to the optimizer, or load the weights they should have.",
+        f"{names(still)} {'are' if len(still) > 1 else 'is'} frozen with PyTorch's initial random weights. "
+        f"Frozen layers hold {percent(share)} of all weights.",
+        why="Frozen layers with random weights give random features and cannot improve.",
+        advice="Load pretrained weights before freezing: model.load_state_dict(...). Otherwise set requires_grad = "
+        "True on these layers and pass them to the optimizer.",
         evidence=tuple(s.evidence() for n in still[:3] if (s := table.get("drift", n, "max")) is not None),
         sites=tuple(still),
         since=0,

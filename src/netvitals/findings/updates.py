@@ -8,12 +8,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from netvitals.findings.progress import Progress, progress
-from netvitals.findings.rules import Context, names, percent, rule
+from netvitals.findings.rules import Context, percent, rule, short
 from netvitals.findings.series import Measurements, Series
 from netvitals.findings.statistics import last_stretch, line, noise, smoothed
 from netvitals.runs import Evidence, Finding, Remedy
 
 EARLY = 6  # measurements at the start
+HEALTHY = 0.15  # the longest early update of healthy networks
 HEAVY = 0.95  # a momentum above this is what makes steps long; 0.9 is usual
 FIRST = 0.2  # half of the matrices change by this share of themselves in one early step
 LONG = 0.06  # … by this share, while the loss climbs
@@ -77,6 +78,15 @@ def rate(table: Measurements) -> float:
     return max((float(r) for r in given if r is not None), default=float("nan"))
 
 
+def set_rate(table: Measurements, factor: float) -> str:
+    """What to set the learning rate of a ``table`` to, as the beginning of a sentence: ``factor`` times its highest."""
+    given = [float(s.finite.max()) for s in table.at("optimizer", "lr") if len(s.finite)]
+    now = max(given, default=0.0) or rate(table)
+    what = f"Divide the learning rate by {1 / factor:.0f}"
+    what = what if factor < 1 else f"Multiply the learning rate by {factor:.0f}"
+    return f"Set lr={short(now * factor)} (now {now:.3g})" if now > 0 else what
+
+
 def climbs(loss: Series | None) -> tuple[int, float] | None:
     """The step at which the ``loss`` stood highest above its start, and how many times; None where it never climbed
     surely.
@@ -115,15 +125,14 @@ def relapses(loss: Series | None) -> tuple[int, float, float] | None:
 
 @rule(
     "learning rate too high",
-    "Are the steps short enough?",
+    "Are the optimizer steps short enough?",
     "gradients",
     ("gradients", "update_ratio"),
-    null="in its first steps a healthy network changes a weight matrix by 0.1 to 15 % of itself, later by about a "
-    "thousandth, and its loss does not climb above its start",
-    threshold=f"{percent(FIRST)} in one of the first {EARLY} measurements; or {percent(LONG)} while the loss climbs "
-    f"surely; or "
-    f"a loss {CLIMB:g} times its start and {ABOVE:g} times its noise above it",
-    refuted_by="a run at a third of the rate that ends no lower",
+    null="first updates change a weight matrix by 0.1 to 15 %, later ones by about 0.1 %; the loss stays below its "
+    "start",
+    threshold=f"an update above {percent(FIRST)} in the first {EARLY} measurements; or above {percent(LONG)} while the "
+    f"loss rises; or a loss {CLIMB:g} times its start and {ABOVE:g} times its noise above it",
+    refuted_by="a third of the learning rate gives no lower loss",
     also=("loss", "stream"),
 )
 def too_high(context: Context) -> Iterator[Finding]:
@@ -144,23 +153,18 @@ def too_high(context: Context) -> Iterator[Finding]:
     if first > FIRST:
         at = int(np.nanargmax(ratio.values[:EARLY]))
         since = int(ratio.steps[at])
-        reasons.append(
-            f"at step {since} one update changed half of the weight matrices by {percent(first)} of themselves"
-        )
+        reasons.append(f"The median update/weight ratio at step {since} is {first:.2g} (healthy: at most {HEALTHY:g}).")
         evidence.append(ratio.evidence(value=first, step=since))
     relapse = relapses(table.loss) if climb is None and begun else None
     if relapse is not None and longest > RELAPSING:
         step, low, high = relapse
         assert table.loss is not None
-        reasons.append(
-            f"the loss had fallen to {low:.3g} at step {step} and is back at {high:.3g}, with updates of "
-            f"up to {percent(longest)}"
-        )
+        reasons.append(f"The loss fell to {low:.3g} and rose again to {high:.3g}.")
         evidence.append(table.loss.evidence(change=True))
         since = step if first <= FIRST else since
     if climb is not None and (longest > LONG or (begun and longest > 0.01)):
         step, times = climb
-        reasons.append(f"the loss climbed to {times:.3g} times its start at step {step}")
+        reasons.append(f"The loss reached {times:.3g} times its first level at step {step}.")
         assert table.loss is not None
         evidence.append(table.loss.evidence(value=float(times * table.loss.values[0]), step=step))
         since = min(since, step) if first > FIRST else step
@@ -168,26 +172,30 @@ def too_high(context: Context) -> Iterator[Finding]:
         return
     over = max(first / FIRST, longest / LONG if climb else 0.0, 1.0)
     factor = float(10 ** -np.clip(np.ceil(2 * np.log10(over)) / 2 + 0.5, 0.5, 1.5))
-    advice = f"Lower the learning rate by {1 / factor:.0f} and begin again" + (
-        ", or let it rise over some hundred steps." if first > FIRST else ", and clip the gradient norm."
+    factor = min(factor, HEALTHY / first) if first > 0 else factor
+    change = set_rate(table, factor)
+    advice = (
+        f"{change} and restart from new weights, or warm up the learning rate over a few hundred steps."
+        if first > FIRST
+        else f"{change} and restart from new weights. Clip the gradient norm: "
+        "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)."
     )
     remedy = Remedy("restart_rate", factor)
     momentum = max((float(s.finite[-1]) for s in table.at("optimizer", "momentum") if len(s.finite)), default=0.0)
     if momentum > HEAVY:
         advice = (
-            f"Lower the momentum from {momentum:g} to 0.9 and begin again: each gradient is followed for "
-            f"1/(1 − momentum), {1 / max(1 - momentum, 1e-6):.0f} steps."
+            f"Set momentum=0.9 (now {momentum:g}) and restart from new weights. With momentum={momentum:g} a gradient "
+            f"acts for about {1 / max(1 - momentum, 1e-6):.0f} steps."
         )
         remedy = Remedy("restart_momentum", 0.9)
     yield Finding(
         "critical" if climb is not None and not _recovers(table.loss) else "warning",
         "",
-        f"The learning rate is too high: {' and '.join(reasons)}.",
-        why="Steps of that length throw away what the weights were; what is left is a network that the optimizer has "
-        "drawn anew, larger than anybody would."
+        f"The learning rate is too high. {' '.join(reasons)}",
+        why="Updates this large overwrite the initial weights and can make the loss rise."
         + (
-            f" {names(list(table.optimizers))} divides gradients by their size, so that the first steps are as long "
-            f"as the rate."
+            " Adam-like optimizers divide each gradient by its size, so the first updates are as large as the learning "
+            "rate."
             if table.adaptive
             else ""
         ),
@@ -213,15 +221,15 @@ def _recovers(loss: Series | None) -> bool:
 
 @rule(
     "learning rate too low",
-    "Are the steps long enough to learn anything?",
+    "Are the optimizer steps long enough to learn anything?",
     "gradients",
     ("gradients", "update_ratio"),
     least=2,
-    null="over its first hundred steps a healthy network's weights travel at least a tenth of their own length, or the "
-    "loss is far below the cost of guessing already",
-    threshold=f"all steps so far together are below {percent(PATH)} of the weights, while the loss is above "
-    f"{percent(UNLEARNED)} of the cost of guessing",
-    refuted_by="a run at ten times the rate that learns no faster",
+    null="the updates of the first hundred steps add up to at least 10 % of the weights, or the loss is already far "
+    "below the loss of guessing",
+    threshold=f"all updates so far add up to less than {percent(PATH)} of the weights, and the loss is above "
+    f"{percent(UNLEARNED)} of the loss of guessing",
+    refuted_by="ten times the learning rate learns no faster",
     also=("loss", "outputs"),
 )
 def too_low(context: Context) -> Iterator[Finding]:
@@ -247,27 +255,23 @@ def too_low(context: Context) -> Iterator[Finding]:
         return
     if not math.isfinite(cost) and level < 0.95 * state.first:
         return  # it may be a fine-tune: where it began says little of where it should end
-    aim = f"what guessing costs ({cost:.3g})" if math.isfinite(cost) else f"where it began ({state.first:.3g})"
-    if level < UNLEARNED * cost:
-        aim = f"not half of where it began ({state.first:.3g})"
-    trend = line(loss.steps, loss.values) if len(loss.finite) == len(loss.values) else None
-    slow = trend is not None and trend.t < -3
+    level_now = (
+        f"The loss is {level:.3g}, and guessing gives {cost:.3g}."
+        if math.isfinite(cost) and level >= UNLEARNED * cost
+        else f"The loss has moved only from {state.first:.3g} to {level:.3g}."
+    )
     factor = float(10 ** np.clip(np.round(2 * np.log10(5e-3 / max(np.median(good), 1e-12))) / 2, 0.5, 6))
-    grads = table.get("gradients", "model", "grad_norm")
     given = [o for o in table.meta.get("optimizer") or () if isinstance(o, dict)]
     eps = max((float(o.get("eps") or 0.0) for o in given), default=0.0)
     yield Finding(
         "warning",
         "",
-        f"The learning rate is too low: {int(ratio.steps[-1])} steps have moved the weights by {percent(path)} of "
-        f"themselves, and the loss ({level:.3g}) is still {aim}" + (", though it falls." if slow else "."),
-        why=f"One step changes a weight by {float(np.median(good)):.1e} of itself; healthy training changes it by "
-        f"about a "
-        "thousandth." + (f" Gradients are there ({grads.end:.2g}), the steps along them are not." if grads else ""),
-        advice=f"Set epsilon to 1e-8: it is {eps:g}, above the gradients, and shortens every step."
+        f"The {'learning rate is too low' if eps <= LARGE_EPS else 'optimizer epsilon is too large'}: the median "
+        f"update/weight ratio is {float(np.median(good)):.1e} (healthy: about 0.001). {level_now}",
+        why="Updates this small leave the network close to its initial weights.",
+        advice=f"Set eps=1e-8 (now {eps:g}): an epsilon above the size of the gradients shortens every step."
         if eps > LARGE_EPS
-        else f"Raise the learning rate by about {factor:.0f}"
-        + (", and look at epsilon: above the gradients it shortens every step." if table.adaptive else "."),
+        else f"{set_rate(table, factor)}.",
         evidence=(ratio.evidence(), loss.evidence(change=True)),
         since=int(ratio.steps[0]),
         until=int(ratio.steps[-1]),
@@ -299,11 +303,10 @@ def _decayed(table: Measurements) -> Iterator[Finding]:
             yield Finding(
                 "warning",
                 "",
-                f"The learning rate is gone: {s.last:.1e} at the end, {top:.1e} at its highest, below a thousandth of "
-                f"that since about step {gone}.",
-                why="Steps this small change nothing, and the loss had not fallen yet.",
-                advice="Call scheduler.step() once per epoch if the schedule counts epochs, and give it the number of "
-                "steps that are planned.",
+                f"The schedule lowered the learning rate from {top:.1e} to {s.last:.1e} before the loss fell.",
+                why="A learning rate this small changes nothing, so training stopped too early.",
+                advice="If the schedule counts epochs, call scheduler.step() once per epoch instead of once per batch. "
+                "Otherwise give the scheduler the full number of training steps.",
                 evidence=(s.evidence(change=True),),
                 since=gone,
             )
@@ -312,13 +315,13 @@ def _decayed(table: Measurements) -> Iterator[Finding]:
 
 @rule(
     "learning rate at zero",
-    "Does every step move the weights?",
+    "Does the optimizer still change the weights?",
     "gradients",
     ("gradients", "update_ratio"),
     least=READINGS,
-    null="a schedule that ends at zero ends with the run, and before it the loss has stopped to fall",
-    threshold=f"updates below {STILL:g} of the weights on the last measurements while gradients are there",
-    refuted_by="a schedule that is meant to have ended",
+    null="the learning rate reaches zero only at the end of the run",
+    threshold=f"updates below {STILL:g} of the weights on the last measurements, although gradients are not zero",
+    refuted_by="the schedule was meant to end there",
     also=("loss",),
 )
 def at_zero(context: Context) -> Iterator[Finding]:
@@ -335,16 +338,18 @@ def at_zero(context: Context) -> Iterator[Finding]:
     alive = [s for s in table.at("gradients", "grad_norm") if table.is_matrix(s.site)]
     if not grads.end > 0.02 * grads.start or np.mean([s.end == 0 for s in alive] or [False]) > 0.3:
         return  # nothing is left to learn, or units are dead
-    rate = max((s.last for s in table.at("optimizer", "lr")), default=0.0)
+    now = max((s.last for s in table.at("optimizer", "lr")), default=0.0)
+    top = max((float(s.finite.max()) for s in table.at("optimizer", "lr") if len(s.finite)), default=0.0)
     yield Finding(
         "warning",
         "",
-        f"No step has moved the weights since step {stretch.since}: the learning rate is "
-        + (f"{rate:.2g}, so small that rounding swallows the steps." if rate > 0 else "zero."),
-        why=f"The gradient is {grads.end:.2g} (at the start {grads.start:.2g}), so there is something to learn, but "
-        "the updates are zero.",
-        advice="Check the schedule: its number of steps may be that of epochs, or of another run. Without a schedule, "
-        "set lr to about 1e-3 for Adam or 1e-2 for SGD.",
+        f"The weights have not changed since step {stretch.since}: the learning rate is "
+        + (f"{now:.2g}, so updates are lost in rounding." if now > 0 else "zero."),
+        why=f"The gradient norm is still {grads.end:.2g} ({grads.start:.2g} at the start), so there is more to learn.",
+        advice=f"Check the number of steps of the schedule: the learning rate was {short(top)} before the schedule "
+        f"ended."
+        if top > 0 and now < 0.1 * top
+        else f"Set lr to about {'1e-3' if table.adaptive else '1e-2'} (now {now:.2g}).",
         evidence=(ratio.evidence(change=True), grads.evidence(change=True)),
         since=stretch.since,
         until=stretch.until,

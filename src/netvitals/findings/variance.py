@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from netvitals.findings.rules import Context, called, hit, rule, together
+from netvitals.findings.rules import Context, hit, in_worst, rule, together
+from netvitals.findings.step_size import EXEMPT, weight_decay
+from netvitals.findings.updates import set_rate
 from netvitals.runs import Finding, Remedy, Severity
 
 # gate-density E8: under SGD with weight decay the norm scale of healthy ResNets shrinks by 73 to 81 % over training.
@@ -15,20 +17,19 @@ CONSTANT = 1e-3  # a σ so small leaves a constant, whatever it was at the start
 
 @rule(
     "variance collapse",
-    "Do pre-activations keep their variance?",
+    "Do the inputs of the activations still vary?",
     "preactivations",
     ("preactivations", "sigma"),
-    null="under SGD with decay the norm scale of healthy ResNets shrinks by 73 to 81 % over training, elsewhere σ "
-    "grows",
-    threshold=f"below {COLLAPSED:g} of its start (watch), below {LOST:g} (warning), below {CONSTANT:g} in itself "
-    f"(critical)",
+    null="the standard deviation grows; in ResNets trained by SGD with weight decay it falls by 73 to 81 %",
+    threshold=f"below {COLLAPSED:g} of its initial value (note), below {LOST:g} of it (warning), or below {CONSTANT:g} "
+    "(critical)",
     source="gate-density E8",
-    refuted_by="gates that carry on at the same density",
+    refuted_by="the share of active units stays constant",
 )
 def collapse(context: Context) -> Iterator[Finding]:
     """Activations whose inputs hardly vary, and those whose σ fell far below its start."""
-    still, hits = [], []
-    for s in context.table.units("preactivations", "sigma"):
+    table, still, hits = context.table, [], []
+    for s in table.units("preactivations", "sigma"):
         ratio = s.end / s.start if s.start else float("nan")
         if s.end < CONSTANT and not (s.start < CONSTANT and s.end >= LOST * s.start):
             still.append(hit(s, "critical", -s.end, beyond=CONSTANT, above=False))
@@ -40,25 +41,26 @@ def collapse(context: Context) -> Iterator[Finding]:
     yield from together(
         still,
         what=lambda where, worst: (
-            f"The inputs of {where} hardly vary: σ is {worst.evidence[0].value:.2g} in {called(worst.site)}."
+            f"The activation inputs of {where} hardly vary: their standard deviation{in_worst(where, worst)} is "
+            f"{worst.evidence[0].value:.2g} (healthy: about 1)."
         ),
-        why="A unit whose input is the same for every sample carries no information on, and what is above it cannot "
-        "tell the samples apart.",
-        advice="Start with larger weights (an initialisation matched to the activation) or put a norm before these "
-        "activations; if σ shrank in training, decay the weights and norm scales less.",
+        why="Units with the same input for every example carry no information about the example.",
+        advice=f"{set_rate(table, 0.3)} and restart with warm-up. A norm layer before these activations also helps."
+        if any((h.evidence[0].before or 0.0) > CONSTANT for h in still)
+        else "Put a norm layer before these activations, or use larger initial weights: "
+        "nn.init.kaiming_normal_(weight).",
         remedy=Remedy("rescale_inputs", None, tuple(h.site for h in still)),
     )
     yield from together(
         hits,
         what=lambda where, worst: (
-            f"The variance of the inputs collapses in {where}: σ fell from "
-            f"{worst.evidence[0].before:.3g} to {worst.evidence[0].value:.3g} in "
-            f"{called(worst.site)}."
+            f"The activation inputs of {where} vary less and less: their standard deviation{in_worst(where, worst)} "
+            f"fell from {worst.evidence[0].before:.3g} to {worst.evidence[0].value:.3g}."
         ),
-        why="With σ → 0 every unit is pinned to one side of its threshold: gates are open for all samples or for none, "
-        "and the layer becomes linear or dead.",
-        advice="Exempt norm scales and biases from weight decay, or use less of it; check that the learning rate is "
-        "not so high that decay wins over the gradient.",
+        why="A unit whose input hardly varies is always on or always off. The layer becomes linear or dead.",
+        advice=EXEMPT
+        if weight_decay(table) > 0
+        else f"Put a norm layer before these activations. A lower learning rate also helps. {set_rate(table, 0.3)}.",
         remedy=Remedy("rescale_inputs", None, tuple(h.site for h in hits)),
     )
 

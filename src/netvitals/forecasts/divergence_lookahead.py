@@ -34,14 +34,15 @@ CALM, NEVER = 20, 2**62  # steps of a run before anything is looked ahead
 
 @dataclass(frozen=True, kw_only=True)
 class Lookahead:
-    """What a watch looks ahead with: up to as many gradient steps as the run has, none where nothing is suspicious.
+    """Settings of the look-ahead in :func:`netvitals.watch`, which trains a copy of the model to confirm a divergence.
 
     Args:
-        batches: such as the run trains on; what it holds when a look-ahead comes is used, so that it may be a deque of
-            the last ones.
-        loss_fn: a function of (output, target), its name, or None where the model's output holds its loss.
+        batches: training batches for the copy. The current contents are read at each look-ahead, so this may be a deque
+            of recent batches.
+        loss_fn: a function of (output, target), its name, or None if the model's output contains its loss.
         clip: the norm that the loop clips gradients to, if it does.
-        budget: steps of look-aheads at most, as a share of the steps of the run; 400 are free.
+        budget: the largest number of look-ahead steps, as a fraction of the steps of the run; 400 steps are always
+            allowed.
 
     >>> Lookahead(batches=[], loss_fn="mse").budget
     1.0
@@ -81,7 +82,11 @@ class DivergenceLookahead:
             return ""
         climb, error = danger.climb
         if _climbs(climb, error) or danger.called is not None:
-            return f"the loss is {math.exp(climb):.2f} times its lowest" if climb > 0 else "the rate is about to leap"
+            return (
+                f"the loss is {math.exp(climb):.2f} times its lowest"
+                if climb > 0
+                else "the learning rate is about to jump"
+            )
         known = danger.highest_rate
         ratio = float(np.max(rates[:STEPS], initial=0.0)) / known if known > 0 else 0.0
         if ratio > RISES:
@@ -100,7 +105,7 @@ class DivergenceLookahead:
         if found.lost is not None:
             if self.called is not None and self._span[0] <= found.lost <= self._span[1]:
                 return None  # the call stands, and so does its date
-            conditions = {"looked ahead": f"lost at step {found.lost}", "because": why, **_told(found)}
+            conditions = {"looked ahead": f"diverged at step {found.lost}", "because": why, **_told(found)}
             said = lost_near(step, max(1.0, found.lost - step), LOOKAHEAD_SPREAD, "look-ahead", conditions)
             self.called, self._span = self.called if self.called is not None else step, said.interval80
             return said
@@ -108,7 +113,7 @@ class DivergenceLookahead:
             return None
         self.called = None
         self.withdrawn.append(step)
-        reason = f"looked ahead at step {step} and not lost within {max(map(len, found.losses))} steps"
+        reason = f"a look-ahead at step {step} did not diverge within {max(map(len, found.losses))} steps"
         return refusal(QUANTITY, step, "look-ahead", reason)
 
 

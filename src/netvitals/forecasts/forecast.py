@@ -13,19 +13,19 @@ NOTHING: Interval = (math.nan, math.nan)
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """At which step something will happen.
+    """A forecast of the step at which an event happens: the end of a plateau, or divergence of the loss.
 
     Args:
         quantity: the event: ``plateau/drop@0.5``, ``plateau/leaves`` or ``loss/lost`` (the run diverges).
-        site: where; ``model`` for the whole.
+        site: the place; ``model`` for the whole model.
         made_at: the step at which it was made.
         for_step: the step at which it is scored, the last one of its 80 % interval.
         value: the step at which it is expected. NaN where it is refused.
         interval80: holds it four times in five.
         method: ``saddle``, ``climb``, ``schedule`` or ``look-ahead``.
-        conditions: what the method takes for granted, and what was measured of it on this network.
-        refused: why there is none, in words; empty where there is one.
-        naive: what the baseline says.
+        conditions: assumptions of the method, and what was measured of them on this network.
+        refused: the reason why there is no forecast; empty if there is one.
+        naive: the forecast of the naive baseline.
 
     >>> print(Forecast(quantity="plateau/drop@0.5", made_at=100, for_step=260, value=200.0,
     ...                interval80=(160, 260), method="saddle"))
@@ -57,7 +57,7 @@ class Forecast:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON; :meth:`from_dict` reads them back."""
+        """Convert to plain values for JSON; :meth:`from_dict` converts them back."""
         found = {key: value for key, value in vars(self).items() if value not in ("", {}, NOTHING)}
         return {key: dict(value) if isinstance(value, Mapping) else value for key, value in found.items()}
 

@@ -24,13 +24,13 @@ Series = Mapping[tuple[str, str, str], tuple[np.ndarray, np.ndarray]]  # (vital,
 
 @dataclass(frozen=True, kw_only=True)
 class ForecastLog(Result):
-    """Forecasts of one run, in the order they were made.
+    """All forecasts of one run in the order they were made, with their scores.
 
     Returned by :func:`forecast_log`.
 
     Attributes:
         forecasts: all of them, refused ones too.
-        scores: of those whose target step is reached.
+        scores: scores of the forecasts whose target step is reached.
         last_step: how far the run's measurements go; −1 where it has none.
         diverged_at: the step at which the run diverged; infinite where it did not.
         skipped: what could not be scored → reason.
@@ -59,11 +59,11 @@ class ForecastLog(Result):
         return " ".join(filter(None, (self._worth_of_divergence(), self._worth_of_plateaus())))
 
     def methods(self) -> list[MethodScore]:
-        """How each method did on each quantity."""
+        """Summarise how well each method has forecast each quantity."""
         return by_method(self.scores)
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row a scored forecast."""
+        """One row per scored forecast."""
         return [
             {
                 "quantity": s.forecast.quantity,
@@ -119,10 +119,10 @@ class ForecastLog(Result):
 
 
 def forecast_log(run: Run) -> ForecastLog:
-    """The forecast log of a run on disk.
+    """Read the forecasts of a stored run and score those whose target step is reached.
 
     Args:
-        run: from :func:`netvitals.open_run`, finished or not.
+        run: a run from :func:`netvitals.open_run`, finished or not.
 
     Returns:
         Every stored forecast, scored where its target step is reached.

@@ -39,7 +39,7 @@ class LookaheadRun(Result):
         climb: how far the mean loss was above its lowest at the end of the last one, in the logarithm; NaN where it
             was too short to know.
         climb_stderr: the standard error of that.
-        conditions: what it was looked ahead with.
+        conditions: settings of the look-ahead.
         refused: why nothing could be looked ahead, in words; empty where it could.
     """
 
@@ -64,12 +64,12 @@ class LookaheadRun(Result):
 
     def __str__(self) -> str:
         if self.refused:
-            return f"not looked ahead at step {self.step}: {self.refused}"
+            return f"no look-ahead at step {self.step}: {self.refused}"
         longest = max(map(len, self.losses))
         orders = f" in each of {len(self.losses)} orders" if len(self.losses) > 1 else ""
         if self.lost is not None:
-            return f"looked ahead from step {self.step}: lost at step {self.lost}{orders}"
-        return f"looked ahead from step {self.step}: not lost within {longest} steps"
+            return f"look-ahead from step {self.step}: diverged at step {self.lost}{orders}"
+        return f"look-ahead from step {self.step}: no divergence within {longest} steps"
 
 
 def look_ahead(
@@ -86,31 +86,33 @@ def look_ahead(
     clip: float | None = None,
     seed: int = 0,
 ) -> LookaheadRun:
-    """Train a copy of ``model`` ahead, and see whether it is lost; model, optimizer and generators stay as they are.
+    """Train a copy of a model for some steps to see whether its loss diverges; the model itself is not changed.
 
     Args:
         model: as it stands, between two steps.
-        loss_fn: a function of (output, target), its name, or None where the model's output holds its loss.
-        batches: such as the run trains on, of the same size; each is used once before one is used again.
-        optimizer: that moves the model; its copy has its state and its settings.
+        loss_fn: a function of (output, target), its name, or None if the model's output contains its loss.
+        batches: training batches of equal size; each is used once before one is used again.
+        optimizer: the optimizer of the model; its copy gets its state and settings.
         rates: learning rates of the coming steps, or of the steps and groups of the optimizer; the last holds from
             there on. Left out, they stay as they are.
-        steps: how far to go, unless it is lost before.
-        history: losses of the run so far, which say what "lost" is; few or none let only a tripled loss count.
+        steps: number of steps, fewer if the copy diverges earlier.
+        history: losses of the run so far, from which the threshold for divergence is set; with few or none, a tripled
+            loss counts as diverged.
         step: number of the step that comes next.
-        orders: look-aheads with the batches in different orders; the first that is not lost is the last.
+        orders: number of look-aheads with the batches in different orders; they stop at the first that does not
+            diverge.
         clip: the norm that the loop clips gradients to.
-        seed: of the orders, and of what noise the model has.
+        seed: seed of the batch orders and of the random numbers that the model draws.
 
     Returns:
-        The losses, and when it was lost; or why it could not be tried.
+        The losses, and the step at which the copy diverged; or the reason why it could not be trained.
 
     >>> _ = torch.manual_seed(0)
     >>> net = nn.Linear(4, 1); x = torch.randn(64, 4)
     >>> batches = [(x[i::4], x[i::4, :1]) for i in range(4)]
     >>> sgd = torch.optim.SGD(net.parameters(), lr=0.1)
     >>> print(look_ahead(net, "mse", batches, optimizer=sgd, step=500))
-    looked ahead from step 500: not lost within 100 steps
+    look-ahead from step 500: no divergence within 100 steps
     >>> found = look_ahead(net, "mse", batches, optimizer=sgd, step=500, rates=[0.1 * 1.1**t for t in range(100)])
     >>> found.lost is not None and 520 < found.lost < 560
     True
@@ -118,8 +120,8 @@ def look_ahead(
     batches = list(batches)
     if not batches or steps < 1 or orders < 1:
         raise ValueError(
-            f"a look-ahead needs a batch, a step and an order, or more, got {len(batches)} batches, steps={steps} and "
-            f"orders={orders}"
+            f"a look-ahead needs at least one batch, one step and one order, got {len(batches)} batches, "
+            f"steps={steps} and orders={orders}"
         )
     if not isinstance(optimizer, Optimizer):
         raise TypeError(f"optimizer must be a torch.optim.Optimizer, got a {type(optimizer).__name__}")
@@ -180,7 +182,7 @@ def _trained(
                 p.grad = None
             loss.backward()
         if all(p.grad is None for p in moving):
-            raise ValueError("its forward does not use the parameters of the copy")
+            raise ValueError("the model's forward does not use the parameters of its copy, so a copy cannot be trained")
         if clip is not None:
             nn.utils.clip_grad_norm_(moving, clip)
         take_step()
@@ -236,8 +238,8 @@ def _table(rates: Any, optimizer: Optimizer, steps: int) -> np.ndarray:
         table = np.repeat(table[:, None], groups, axis=1)
     if table.ndim != 2 or table.shape[1] != groups or not len(table):
         raise ValueError(
-            f"rates must be one number a step, or a row of {groups} a step, one for each group of the optimizer; got "
-            f"an array of shape {np.shape(rates)}"
+            f"rates must have one number for each step, or a row of {groups} numbers for each step (one per parameter "
+            f"group). Got an array of shape {np.shape(rates)}"
         )
     return table[np.minimum(np.arange(steps), len(table) - 1)]
 

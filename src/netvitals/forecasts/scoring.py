@@ -95,7 +95,7 @@ def score(forecast: Forecast, truth: float) -> Score:
     (10.0, True, 30.0)
     """
     if forecast.refused:
-        raise ValueError(f"a refused forecast has no score: {forecast}")
+        raise ValueError(f"this forecast was refused when it was made, so it has no score: {forecast}")
     low, high = forecast.interval80
     return Score(
         forecast=forecast,

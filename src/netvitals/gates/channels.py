@@ -24,7 +24,7 @@ SHOWN = 24
 
 @dataclass(frozen=True, kw_only=True)
 class ChannelScores(Result):
-    """One score a channel, for every activation that one layer feeds.
+    """Scores of the channels of every activation whose input comes from a single layer.
 
     Returned by :func:`channel_scores`.
 
@@ -33,7 +33,7 @@ class ChannelScores(Result):
         sites: activation -> scores of its channels; the lowest would be pruned first.
         layers: activation -> the linear or convolution layer that makes its channels.
         places: activation -> where it is.
-        skipped: activation whose channels are no layer's own → reason.
+        skipped: activation whose channels do not come from a single layer → reason.
     """
 
     score: Score
@@ -43,14 +43,14 @@ class ChannelScores(Result):
     skipped: Mapping[str, str] = field(default_factory=dict)
 
     def lowest(self, ratio: float, seed: int = 0) -> dict[str, np.ndarray]:
-        """Which channels have the lowest scores, over all sites together: site -> true where a channel is among them.
+        """Select the channels with the lowest scores over all sites, as one boolean mask per site.
 
         Args:
-            ratio: share of channels.
-            seed: equal scores are put in a random order: gate densities of exactly 1 are common.
+            ratio: fraction of channels.
+            seed: seed of the random order of equal scores; gate densities of exactly 1 are common.
         """
         if not 0 <= ratio < 1:
-            raise ValueError(f"the share of pruned channels lies in [0, 1), got {ratio}")
+            raise ValueError(f"ratio is the fraction of pruned channels and must lie in [0, 1), got {ratio}")
         flat = np.concatenate(list(self.sites.values()))
         shuffled = np.random.default_rng(seed).permutation(flat.size)
         order = shuffled[np.argsort(flat[shuffled], kind="stable")]
@@ -61,19 +61,20 @@ class ChannelScores(Result):
 
     @contextmanager
     def silenced(self, model: nn.Module, ratio: float, seed: int = 0) -> Iterator[nn.Module]:
-        """The model with its lowest channels set to zero behind their activations; as it was on leaving.
+        """Set the activations of the lowest-scoring channels to zero inside a ``with`` block.
 
         Args:
-            model: that was scored.
-            ratio: share of channels.
-            seed: of the order of equal scores.
+            model: the model that was scored.
+            ratio: fraction of channels.
+            seed: seed of the random order of equal scores.
         """
         low = self.lowest(ratio, seed)
         modules = dict(model.named_modules())
         functions = [name for name, mask in low.items() if mask.any() and name not in modules]
         if functions:
             raise ValueError(
-                f"{functions[0]} is no module of its own, so its channels cannot be silenced; leave it out with only="
+                f"{functions[0]} is a function call and not a module, so its channels cannot be set to zero; leave it "
+                "out with only="
             )
         handles = []
         try:
@@ -92,7 +93,7 @@ class ChannelScores(Result):
                 handle.remove()
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row a channel: its activation, its layer and its score."""
+        """One row per channel, with its activation, layer and score."""
         return [
             {"site": name, "layer": self.layers[name], "channel": c, self.score: float(v)}
             for name, values in self.sites.items()
@@ -100,7 +101,7 @@ class ChannelScores(Result):
         ]
 
     def plot(self) -> Plot:
-        """Scores of every site's channels, sorted."""
+        """Plot the sorted channel scores of every site."""
         series = []
         for name, values in list(self.sites.items())[:8]:
             ranks = (np.arange(values.size) + 0.5) / values.size
@@ -128,18 +129,19 @@ def channel_scores(
     score: Score = "gate",
     theta: float = 0.01,
 ) -> ChannelScores:
-    """A score for every channel that a convolution or linear layer makes for an activation.
+    """Score every channel of a convolution or linear layer that is followed by an activation.
 
-    **Do not prune by gate density.** That is the paper's own negative result, and ours: on smooth activations (GELU,
-    SiLU, Mish) pruning by gates costs far more accuracy than pruning by the norm of the filters, and more than pruning
-    at random; with ReLU the two are close. The score is a diagnosis of channels that get no gradient.
+    **Do not prune by gate density.** Pruning by gate density is a negative result of the paper, and our reproduction
+    agrees. With smooth activations (GELU, SiLU, Mish), pruning by gate density loses more accuracy than random pruning,
+    and far more than pruning by filter norm. With ReLU, pruning by gate density and pruning by filter norm lose about
+    the same accuracy. Use the gate score to find channels that receive no gradient.
 
     Args:
-        model: any model; it is left as it was.
-        batch: what a loader yields; a target in it is not used.
+        model: any model; it is not changed.
+        batch: one batch as a data loader yields it; a target in it is not used.
         mode: ``"as_is"``, ``"train"`` (batch statistics) or ``"eval"``: the mode that gates are measured in.
         only: activations to score: names or patterns, or a function of a name.
-        seed: of the random score, and of what noise is left in the model.
+        seed: seed of the random score, and of the random numbers that the model draws.
         score: ``"gate"``, the share of open gates; ``"magnitude"``, the Euclidean norm of the filter; ``"random"``.
         theta: a gate is open where |f'| > theta.
 
@@ -174,7 +176,10 @@ def channel_scores(
             found[name] = layer
     if not found:
         why = "; ".join(f"{n}: {reason}" for n, reason in list(skipped.items())[:3])
-        raise ValueError(f"no activation of the model has channels that one layer makes ({why})")
+        raise ValueError(
+            "channel scores need an activation whose input channels come from one layer, and this model has none "
+            f"({why})"
+        )
     names = picked(list(found), only, "activation")
     generator = torch.Generator().manual_seed(seed)
     sites: dict[str, np.ndarray] = {}

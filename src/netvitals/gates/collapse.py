@@ -67,15 +67,15 @@ class GroupDecay:
 
 @dataclass(frozen=True, kw_only=True)
 class Collapse(Result):
-    """Integrated weight decay of an optimizer and its schedule, and what the paper predicts from it.
+    """Integrated weight decay of an optimizer and its schedule, with the variance collapse that it predicts.
 
     Returned by :func:`will_collapse`.
 
     Attributes:
-        optimizer: its class.
+        optimizer: class of the optimizer.
         steps: how many were summed.
         groups: one entry a parameter group.
-        skipped: what does not follow the argument → reason.
+        skipped: parameter group to which the prediction does not apply → reason.
     """
 
     optimizer: str
@@ -106,7 +106,7 @@ class Collapse(Result):
         return math.exp(-self.total)
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row a parameter group: λ, whether it is coupled, S, the share that is left, and the norm scales in it."""
+        """One row per parameter group: decay λ, coupled or not, integrated decay S, remaining fraction, norm scales."""
         return [
             {
                 "group": g.group,
@@ -121,7 +121,7 @@ class Collapse(Result):
         ]
 
     def plot(self) -> Plot:
-        """What decay alone leaves of a norm's scale, step by step."""
+        """Plot the fraction of a norm's scale that remains under weight decay alone, step by step."""
         at = np.unique(np.linspace(0, self.steps - 1, SHOWN).round().astype(int))
         return Plot(
             "step",
@@ -171,12 +171,12 @@ class Collapse(Result):
 def will_collapse(
     optimizer: Any, schedule: Any, steps: int, *, every: int = 1, model: nn.Module | None = None
 ) -> Collapse:
-    """The integrated weight decay of an optimizer and its schedule, and whether it collapses the variance of inputs.
+    """Predict from optimizer and schedule whether weight decay will collapse the variance of activation inputs.
 
-    Nothing is trained: the schedule runs ahead on a copy.
+    Nothing is trained: only a copy of the schedule is stepped.
 
     Args:
-        optimizer: as it is before the first step, or later: S counts from now.
+        optimizer: the optimizer before the first step, or later: S is summed from now on.
         schedule: a scheduler of this optimizer; a function of the step that gives the factor on the learning rate; a
             list of learning rates, one a step; None for the scheduler found at the optimizer, or constant rates.
         steps: optimizer steps to come.
@@ -193,9 +193,9 @@ def will_collapse(
     ('collapses', 2.44)
     """
     if not hasattr(optimizer, "param_groups"):
-        raise TypeError(f"optimizer must be a torch optimizer, got a {type(optimizer).__name__}")
+        raise TypeError(f"optimizer must be a torch.optim.Optimizer, got a {type(optimizer).__name__}")
     if steps < 1:
-        raise ValueError(f"steps is the number of optimizer steps to come and must be 1 or more, got {steps}")
+        raise ValueError(f"steps is the number of remaining optimizer steps and must be at least 1, got {steps}")
     name = type(optimizer).__name__
     rates = learning_rates(optimizer, schedule, steps, every)
     scales, skipped = _scales(model)
@@ -221,7 +221,7 @@ def will_collapse(
     trained = {n for g in groups for n in g.scales}
     skipped |= {n: "not in this optimizer" for n in scales if n not in trained}
     if model is not None and not trained:
-        skipped["model"] = "no norm of it has a scale that this optimizer trains: the prediction does not apply"
+        skipped["model"] = "this optimizer trains no scale of a norm, so the prediction does not apply"
     return Collapse(optimizer=name, steps=steps, groups=tuple(groups), skipped=skipped)
 
 

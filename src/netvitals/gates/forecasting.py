@@ -100,7 +100,7 @@ def forecast(
     """
     if not (np.isfinite(shrink) and shrink >= 0 and np.isfinite(shift)):
         raise ValueError(
-            f"shrink is a factor on σ and shift a distance: both finite, shrink not negative; got "
+            "shrink is a factor on σ and must be finite and not negative, and shift must be finite; got "
             f"shrink={shrink}, shift={shift}"
         )
     mean, std = (np.atleast_1d(np.asarray(v, dtype=np.float64)) for v in (mu, sigma))
@@ -146,16 +146,16 @@ class SiteOutlook:
 
 @dataclass(frozen=True, kw_only=True)
 class GateOutlook(Result):
-    """The direction of every site's gate density as its variance shrinks.
+    """Forecast whether the gate density of every site rises or falls as its input variance shrinks.
 
     Returned by :meth:`GateReport.forecast`.
 
     Attributes:
         theta: threshold of the gates.
-        shrink: factor on σ that was asked about.
-        decay: integrated decay behind it; None where the question was "if σ halves".
+        shrink: factor on σ that the forecast assumes.
+        decay: integrated decay that gives this factor; None if the forecast assumes that σ halves.
         sites: the outlook by the name of its site.
-        factors: on σ, of the paths.
+        factors: factors on σ for which densities are predicted.
         skipped: site for which the argument does not hold → reason.
     """
 
@@ -170,7 +170,7 @@ class GateOutlook(Result):
         return self.sites[site]
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row a site: its direction, the density of today, the margin in σ, how far channels agree."""
+        """One row per site: direction, current density, margin in units of σ, agreement between channels."""
         return [
             {
                 "site": name,
@@ -185,7 +185,7 @@ class GateOutlook(Result):
         ]
 
     def plot(self) -> Plot:
-        """Density that the law gives as σ shrinks, site by site."""
+        """Plot the predicted gate density of every site as σ shrinks."""
         shown = sorted(self.sites, key=lambda n: -abs(self.sites[n].forecast.change))[:DRAWN]
         series = [
             Series(n, self.factors.tolist(), self.sites[n].path.tolist(), line=True) for n in self.sites if n in shown

@@ -58,17 +58,17 @@ def measure(
     backend: Backend = "local_vjp",
     tiny: float | None = None,
 ) -> GateReport:
-    """Gates of every activation of ``model`` on one batch; the model is left bit for bit as it was.
+    """Measure gate density on one batch: the fraction of inputs where an activation's |f'| exceeds a threshold.
 
     Args:
         model: any model; modules and functional activations are both seen.
-        loss_fn: a function of (output, target), its name, or None where the output holds the loss. Only ``ratio``
-            needs it; leave it out otherwise: ``measure(model, batch)``.
-        batch: what a loader yields: ``x``, ``(x, y)``, several inputs, a dict.
+        loss_fn: a function of (output, target), its name, or None if the output contains the loss. Only ``ratio`` needs
+            it; leave it out otherwise: ``measure(model, batch)``.
+        batch: one batch as a data loader yields it: ``x``, ``(x, y)``, several inputs, a dict.
         mode: ``"as_is"``; ``"train"`` measures with batch statistics in BatchNorm and dropout modules off, restoring
             running statistics; ``"eval"`` uses the running statistics. Never compare across modes.
         only: activations to report: names or patterns (``"blocks.*"``), or a function of a name.
-        seed: what noise is left in the model is drawn with it.
+        seed: seed of the random numbers that the model draws.
         thetas: a gate is open where |f'| > theta, strictly.
         backend: ``"local_vjp"`` (exact) or ``"ratio"`` (from the gradients of a loss).
         tiny: the ratio is taken where |gradient| exceeds this (default: the smallest normal number).
@@ -93,15 +93,17 @@ def measure(
         raise collector.error
     if backend == "ratio" and seen.loss is None:
         raise ValueError(
-            "the ratio backend divides gradients of a loss, and the model's output holds none: give loss_fn, or use "
-            "backend='local_vjp'"
+            "backend='ratio' divides gradients of a loss, but no loss_fn was given and the model's output holds no "
+            "loss: give loss_fn, or use backend='local_vjp'"
         )
     skipped = dict(seen.skipped)
     for s in seen.sites:
         if s.kind == "activation" and s.name not in collector.found:
             skipped.setdefault(s.name, "no gradient reached it")
         elif s.kind == "product":
-            skipped.setdefault(s.name, "a product of two branches has a gate for each; the vital sign gates reads both")
+            skipped.setdefault(
+                s.name, "a product of two branches has one gate per branch; the vital sign gates measures both"
+            )
     if not collector.found:
         why = "; ".join(f"{name}: {reason}" for name, reason in list(skipped.items())[:3])
         raise ValueError("the model has no activation whose gates could be measured" + (f" ({why})" if why else ""))
@@ -226,7 +228,7 @@ def checked_thetas(thetas: Sequence[float] | float) -> tuple[float, ...]:
     """One threshold or several as a tuple."""
     values = (float(thetas),) if isinstance(thetas, int | float) else tuple(float(t) for t in thetas)
     if not values or not all(t >= 0 for t in values):
-        raise ValueError(f"thetas must be one or more thresholds that are not negative, got {thetas}")
+        raise ValueError(f"thetas must be one or more non-negative thresholds, got {thetas}")
     return values
 
 
@@ -237,7 +239,7 @@ def _checked(task: Task, backend: str, mode: str) -> int:
     inputs = (task.args, dict(task.kwargs))
     x = next(tensors(inputs), None)
     if x is None or x.numel() == 0:
-        raise ValueError("the batch has no tensor with elements")
+        raise ValueError("the batch has no tensor with elements: give at least one example")
     check_finite(inputs, "the batch")
     norms = [
         n
@@ -246,7 +248,7 @@ def _checked(task: Task, backend: str, mode: str) -> int:
     ]
     if norms and x.shape[0] < 2:
         raise ValueError(
-            f"BatchNorm ({norms[0]}) has no statistics of a batch of {x.shape[0]}: give two or more "
-            "examples, or mode='eval'"
+            f"BatchNorm ({norms[0]}) cannot compute statistics of a batch of {x.shape[0]}: give at least two "
+            "examples, or use mode='eval'"
         )
     return x.shape[0] if x.ndim else 1

@@ -26,7 +26,7 @@ NEITHER = 1e-4  # of the typical deviation: a population margin below has no dir
 
 
 def predict(mu: Any, sigma: Any, f: Any, theta: float = 0.01) -> Any:
-    r"""Predicted gate density $\sum_j \Phi((b_j-\mu)/\sigma) - \Phi((a_j-\mu)/\sigma)$ over the active intervals.
+    r"""Predict gate density for Gaussian inputs: $\sum_j \Phi((b_j-\mu)/\sigma) - \Phi((a_j-\mu)/\sigma)$.
 
     Args:
         mu: mean of the activation's input: a number, an array (one per channel) or a tensor.
@@ -50,7 +50,7 @@ def predict(mu: Any, sigma: Any, f: Any, theta: float = 0.01) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Margins(Result):
-    """All five predictors for one site. Arrays have one entry per channel.
+    """The five margins that predict the gate density of one site; arrays have one entry per channel.
 
     Returned by :func:`margins`.
 
@@ -112,7 +112,7 @@ class Margins(Result):
 
 
 def margins(mu: Any, sigma: Any, f: Any, theta: float = 0.01) -> Margins:
-    """The five predictors from the channel means and standard deviations of an activation's input.
+    """Compute five predictors of gate density from channel means and standard deviations of an activation's input.
 
     Args:
         mu: mean of the activation's input, one entry per channel.
@@ -187,14 +187,14 @@ def _moments(mu: Any, sigma: Any) -> tuple[Tensor, Tensor]:
         torch.broadcast_shapes(mean.shape, std.shape)
     except RuntimeError:
         raise ValueError(
-            f"mu and sigma must have one entry per channel each, got shapes {tuple(mean.shape)} and {tuple(std.shape)}"
+            f"mu and sigma must each have one entry per channel, got shapes {tuple(mean.shape)} and {tuple(std.shape)}"
         ) from None
     return mean, std
 
 
 def _crossings(f: Any, theta: float) -> Any:
     if not theta >= 0:
-        raise ValueError(f"theta must not be negative, got {theta}: it is compared with |f'|")
+        raise ValueError(f"theta must not be negative, got {theta}: it is compared with the absolute value |f'|")
     if hasattr(f, "intervals"):
         return f
     from netvitals import activations

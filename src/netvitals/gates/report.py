@@ -24,12 +24,12 @@ SHOWN = 24  # sites on one screen
 
 @dataclass(frozen=True, kw_only=True)
 class SiteGates(Result):
-    """Gates of one activation on one batch.
+    """Gate statistics of one activation on one batch.
 
     Part of :class:`GateReport`.
 
     Attributes:
-        site: where it is.
+        site: the place of the activation.
         densities: theta -> share of open gates among the valid ones.
         channel_densities: NaN for a channel without a valid element.
         mean: mean gate.
@@ -65,7 +65,7 @@ class SiteGates(Result):
         return self.mu.size
 
     def density(self, theta: float) -> float:
-        """Share of open gates at a threshold that was counted at.
+        """Return the fraction of open gates at one of the measured thresholds.
 
         Args:
             theta: the threshold.
@@ -73,26 +73,27 @@ class SiteGates(Result):
         return _chosen(self.densities, theta)
 
     def quantile(self, percent: int) -> float:
-        """A percentile of the gate.
+        """Return a percentile of the gate values.
 
         Args:
-            percent: from 1 to 99.
+            percent: the percentile, a whole number from 1 to 99.
         """
         if not 1 <= percent <= 99:
-            raise ValueError(f"percentiles from 1 to 99 are kept, got {percent}")
+            raise ValueError(f"percent must be a whole number from 1 to 99, got {percent}")
         return float(self.percentiles[percent - 1])
 
 
 @dataclass(frozen=True, kw_only=True)
 class GateReport(Result):
-    """Gates of a model. A verdict on a trend must name its pooling: element, site and channel pooling can disagree in
-    sign, and so can the two kinds of site (``bn_direct``, ``post_add``).
+    """Gate statistics of all activations of a model, from one batch. When you report a trend of gate density, name the
+    pooling. Element, site and channel pooling can give trends of opposite sign, and so can the two kinds of site
+    (``bn_direct``, ``post_add``).
 
     Returned by :func:`measure`.
 
     Attributes:
         sites: the gates of each activation by the name of its site.
-        thetas: the thresholds that were counted at.
+        thetas: the measured thresholds.
         backend: ``local_vjp``, from f' itself, or ``ratio``, from gradients.
         mode: the mode that modules were in.
         examples: how many the batch had.
@@ -118,7 +119,7 @@ class GateReport(Result):
         return measured / max(1, measured + sum(s.undefined for s in self.sites.values()))
 
     def density(self, theta: float, pooling: Pooling = "element", follows: str | None = None) -> float:
-        """Share of open gates.
+        """Return the fraction of open gates, pooled over sites.
 
         Args:
             theta: one of the thresholds that were measured.
@@ -130,8 +131,8 @@ class GateReport(Result):
         )
 
     def predicted(self, theta: float, pooling: Pooling = "element", follows: str | None = None) -> float:
-        """Density that the Gaussian interval-union law gives from the channel moments alone, pooled like ``density``
-        over the sites it can be computed for.
+        """Predict the density from channel means and deviations, for Gaussian inputs. The result is pooled like
+        ``density``, over the sites where a prediction is possible.
 
         Args:
             theta: one of the thresholds that were measured.
@@ -145,7 +146,7 @@ class GateReport(Result):
         )
 
     def margins(self, theta: float) -> dict[str, Margins]:
-        """The five predictors of every site whose activation is one function for all channels.
+        """Compute the five predictors of gate density for every site whose channels all use the same function.
 
         Args:
             theta: one of the thresholds that were measured.
@@ -158,10 +159,10 @@ class GateReport(Result):
         return out
 
     def forecast(self, theta: float | None = None, *, decay: float | Collapse | None = None) -> GateOutlook:
-        """Which way the density of every site moves as weight decay shrinks the variance of its input.
+        """Forecast whether gate density rises or falls as weight decay shrinks the variance of each site's input.
 
-        Only a direction: ``rise``, ``fall`` or ``neither``. A site is skipped, with the reason, where the argument
-        does not hold: its input does not come straight from a norm, or the law is off today by more than 0.05.
+        The forecast is a direction only: ``rise``, ``fall`` or ``neither``. A site is skipped if
+        its input does not come directly from a norm, or if the predicted density is wrong by more than 0.05.
 
         Args:
             theta: one of the thresholds that were measured; the largest by default, where smooth activations move most.
@@ -170,29 +171,34 @@ class GateReport(Result):
         """
         theta = max(self.thetas) if theta is None else theta
         if isinstance(decay, Collapse) and decay.answer == "unknown":
-            raise ValueError(f"the integrated decay is not known: {'; '.join(g.why for g in decay.groups if g.why)}")
+            raise ValueError(
+                f"the integrated decay cannot be computed: {'; '.join(g.why for g in decay.groups if g.why)}; give it "
+                "as a number"
+            )
         total = decay.total if isinstance(decay, Collapse) else decay
         if total is not None and not (math.isfinite(total) and total >= 0):
-            raise ValueError(f"decay is the integrated decay S and must be 0 or more, got {total}")
+            raise ValueError(f"decay is the integrated decay S and must be at least 0, got {total}")
         shrink = HALVED if total is None else math.exp(-total)
         factors = np.geomspace(1.0, min(shrink, 0.999), 24)
         skipped, sites = {**self.skipped}, {}
         for name, s in self.sites.items():
             measured = s.density(theta)
             if s.site.follows not in ("bn_direct", "norm_direct"):
-                skipped[name] = f"no norm directly before it whose scale decays (it follows: {s.site.follows})"
+                skipped[name] = (
+                    f"its input does not come directly from a norm whose scale decays (it follows: {s.site.follows})"
+                )
             elif (crossings := self._crossings_of(s, theta)) is None:
-                skipped[name] = "its activation has no single set of open inputs"
+                skipped[name] = "its channels use different functions"
             else:
                 found = outlook(s.mu, s.sigma, crossings, theta, measured=measured, shrink=shrink, factors=factors)
                 if abs(found.forecast.now - measured) <= LAW_ERROR:
                     sites[name] = found
                 else:
-                    skipped[name] = f"the Gaussian law gives {found.forecast.now:.3f} today, {measured:.3f} is measured"
+                    skipped[name] = f"the predicted density is {found.forecast.now:.3f}, but {measured:.3f} is measured"
         return GateOutlook(theta=theta, shrink=shrink, decay=total, sites=sites, factors=factors, skipped=skipped)
 
     def plot(self) -> Plot:
-        """Density of every site in the order of the model, one line a threshold."""
+        """Plot the gate density of every site in model order, one line per threshold."""
         at = list(range(1, len(self.sites) + 1))
         return Plot(
             "activation, in the order of the model",
@@ -219,7 +225,7 @@ class GateReport(Result):
     def _of(self, follows: str | None) -> list[SiteGates]:
         chosen = [s for s in self.sites.values() if follows in (None, s.site.follows)]
         if not chosen:
-            raise ValueError(f"no site follows {follows!r}; there are {', '.join(self.kinds)}")
+            raise ValueError(f"there is no site that follows {follows!r}; there are {', '.join(self.kinds)}")
         return chosen
 
     def _pooled(
@@ -241,7 +247,7 @@ class GateReport(Result):
         return float(np.average(values[kept], weights=weights[kept])) if kept.any() else math.nan
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row a site: its densities, mean gate, quantiles and the share of gates that are defined."""
+        """One row per site: densities, mean gate, quantiles, and the fraction of elements with a defined gate."""
         return [
             {
                 "site": name,
@@ -310,7 +316,8 @@ def _chosen(values: dict[float, Any], theta: float) -> Any:
         if math.isclose(known, theta, rel_tol=1e-9, abs_tol=0.0):
             return value
     raise ValueError(
-        f"density was measured at theta = {', '.join(f'{t:g}' for t in values)}, not at {theta:g}; pass it in thetas"
+        f"density was measured at theta = {', '.join(f'{t:g}' for t in values)}, not at {theta:g}; pass thetas= with "
+        "this value when measuring"
     )
 
 

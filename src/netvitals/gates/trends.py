@@ -103,7 +103,7 @@ class SiteChannels:
 
 @dataclass(frozen=True, kw_only=True)
 class ChannelStory(Result):
-    """Margins and densities of every channel of a checkpoint or a run.
+    """Margins and gate densities of every channel, at one checkpoint or over a run.
 
     Returned by :func:`channels`.
 
@@ -111,7 +111,7 @@ class ChannelStory(Result):
         theta: threshold of the gates.
         sites: activation -> its channels, at the last moment.
         moments: how many moments of a run were compared; 1 for a checkpoint.
-        skipped: activation without a story → reason.
+        skipped: activation that could not be analysed → reason.
     """
 
     theta: float
@@ -120,16 +120,16 @@ class ChannelStory(Result):
     skipped: Mapping[str, str] = field(default_factory=dict)
 
     def positive(self, which: Literal["raw", "normalized"] = "normalized") -> float:
-        """Share of the channels whose margin and density go together over the run; NaN for a checkpoint.
+        """Return the fraction of channels whose margin and density correlate positively over the run.
 
         Args:
-            which: of the margins.
+            which: which of the two margins.
         """
         values = self._correlations(which)
         return float((values > 0).mean()) if values.size else math.nan
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row a channel."""
+        """One row per channel."""
         names = ("mu", "sigma", "margin", "normalized", "distance", "density", "predicted")
         return [
             {"site": name, "channel": c, **{n: float(getattr(s, n)[c]) for n in names}}
@@ -138,8 +138,10 @@ class ChannelStory(Result):
         ]
 
     def plot(self) -> Plot:
-        """The paper's picture: over a run, histograms of the channels' correlations of density with both margins; of a
-        checkpoint, the density of every channel over its normalised margin."""
+        """Plot density against margin. For a run, the plot shows histograms over channels of the correlation between
+        density and both margins. For a checkpoint, the plot shows the density of every channel over its normalised
+        margin.
+        """
         if self.moments >= MOMENTS:
             edges = np.linspace(-1, 1, BINS + 1)
             series = []
@@ -185,7 +187,7 @@ class ChannelStory(Result):
 
 
 def channels(source: Any, theta: float = 0.1) -> ChannelStory:
-    """Margins, normalised margins and crossing distances of every channel, of a checkpoint or over a run.
+    """Compute margins and gate densities of every channel, at one checkpoint or over a run, and their correlation.
 
     Args:
         source: what :func:`measure` gave; or a run with the vital signs ``gates`` and ``preactivations``, as
@@ -208,14 +210,14 @@ def channels(source: Any, theta: float = 0.1) -> ChannelStory:
         for name, s in source.sites.items():
             crossings = source._crossings_of(s, theta)
             if crossings is None:
-                skipped[name] = "its activation has no single set of open inputs"
+                skipped[name] = "its channels use different functions"
             else:
                 density = _chosen(s.channel_densities, theta)
                 sites[name] = _told(s.mu[None], s.sigma[None], density[None], crossings, theta)
         return ChannelStory(theta=theta, sites=sites, moments=1, skipped=skipped)
     if not hasattr(source, "arrays") or not hasattr(source, "meta"):
         raise TypeError(
-            f"channels reads what gates.measure gave, or a run from netvitals.open_run; got a {type(source).__name__}"
+            f"source must be a result of gates.measure, or a run from netvitals.open_run; got a {type(source).__name__}"
         )
     return _of_run(source, theta)
 
@@ -232,20 +234,21 @@ def _of_run(run: Any, theta: float) -> ChannelStory:
             kept.setdefault(a.site, {}).setdefault(a.metric, {})[a.step] = np.asarray(a.value, dtype=np.float64)
     if not any(metric in found for found in kept.values()):
         raise ValueError(
-            f"the run holds no {metric} by channel: watch it with vitals=['gates', 'preactivations'] and this threshold"
+            f"the run has no {metric} by channel: record it with watch(..., vitals=['gates', 'preactivations']) and "
+            "this threshold"
         )
     known, skipped, sites, moments = _activations(run.meta), {}, {}, 0
     for name, found in kept.items():
         steps = sorted(set.intersection(*(set(found.get(m, {})) for m in ("mu", "sigma", metric))))
         if not steps or len({found[m][t].shape for m in ("mu", "sigma", metric) for t in steps}) > 1:
-            skipped[name] = "mean, deviation and density were not kept at the same steps"
+            skipped[name] = "mean, deviation and density were not recorded at the same steps"
         elif name not in known:
             skipped[name] = "its activation is not in the registry"
         else:
             try:
                 crossings = _crossings(known[name], theta)
             except (ValueError, TypeError, RuntimeError):
-                skipped[name] = "its activation has no single set of open inputs"
+                skipped[name] = "its channels use different functions"
                 continue
             mu, sigma, density = (np.stack([found[m][t] for t in steps]) for m in ("mu", "sigma", metric))
             sites[name] = _told(mu, sigma, density, crossings, theta)
@@ -351,7 +354,7 @@ def _pair(margin: Any, density: Any, least: int) -> tuple[np.ndarray, np.ndarray
     m, d = (np.asarray(v, dtype=np.float64) for v in (margin, density))
     if m.ndim != 2 or m.shape != d.shape or m.shape[0] < least:
         raise ValueError(
-            f"margin and density must both be (moments, channels) with {least} moments or more, "
-            f"got {m.shape} and {d.shape}"
+            f"margin and density must have the same shape (moments, channels) with at least {least} moments, got "
+            f"{m.shape} and {d.shape}"
         )
     return m, d

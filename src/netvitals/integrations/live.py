@@ -45,7 +45,7 @@ def target_of(log: Any) -> Target:
     if hasattr(log, "log") and callable(log.log):
         return _trackio(log)
     if hasattr(log, "log_metric"):
-        raise TypeError("an MLflow client does not know which run is meant; give log=(client, run_id)")
+        raise TypeError("an MLflow client can write to many runs, so the run must be named: give log=(client, run_id)")
     if callable(log):
         return lambda step, numbers, findings: log(step, _with_findings(numbers, findings))
     raise TypeError(
@@ -75,7 +75,7 @@ class _Wandb:
     def __call__(self, step: int, numbers: dict[str, float], findings: list[str]) -> None:
         run = getattr(self._log, "run", None) if getattr(self._log, "__name__", "") == "wandb" else self._log
         if run is None:
-            raise ValueError(f"wandb has no open run; call wandb.init before training {hint('tracker-not-open')}")
+            raise ValueError(f"wandb has no active run; call wandb.init() before nv.watch {hint('tracker-not-open')}")
         now = run.step
         if self._run is not run:
             run.define_metric(STEP)
@@ -139,7 +139,7 @@ def _mlflow(module: Any) -> Target:
         nonlocal count
         if module.active_run() is None:  # it would begin one of its own
             raise ValueError(
-                f"MLflow has no active run; call mlflow.start_run before training {hint('tracker-not-open')}"
+                f"MLflow has no active run; call mlflow.start_run() before nv.watch {hint('tracker-not-open')}"
             )
         module.log_metrics(allowed(numbers), step=step)
         for text in findings:

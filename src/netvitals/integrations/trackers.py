@@ -45,13 +45,14 @@ def send(run: str | os.PathLike[str], to: str, *, sites: bool = False, **options
     openers = {"wandb": _wandb, "tensorboard": _tensorboard, "mlflow": _mlflow}
     if to not in openers:
         raise ValueError(
-            f"measurements can be sent to {', '.join(TRACKERS)}, got {to!r}; other trackers get them while the model "
-            "trains, by netvitals.watch(…, log=…)"
+            f"to must be one of {', '.join(TRACKERS)}, got {to!r}; for another tracker, use netvitals.watch(…, log=…) "
+            "during training"
         )
     known = open_run(run)
     if known.status == "running":
         warn(
-            f"{run} is still being written, and what is there now is sent; nv.watch(…, log=…) sends all as it comes",
+            f"the run {run} is still being written, so only its measurements up to now are sent; use nv.watch(…, "
+            "log=…) to send all",
             "run-unfinished",
         )
     frame = known.frame().sort("step")

@@ -30,15 +30,15 @@ class Normed(nn.Sequential):
 
 
 def insert_norm(model: nn.Module, batch: Any, *, to: str = "quantile:0.75", only: Filter = None) -> Surgery:
-    """Put a new norm in front of every activation module, in place; ``"quantile:0.75"`` makes 75 % of inputs negative.
+    """Insert a normalisation layer in front of every activation module, in place.
 
-    With a ReLU behind it, a quantile norm sets the sparsity of the activation: see ``drift.sparsity`` and
-    ``drift.cliff``. The new norms have parameters: insert before you make the optimizer. What follows a norm already is
-    left to :func:`replace_norm`.
+    A quantile norm in front of a ReLU sets its sparsity: ``"quantile:0.75"`` makes 75 % of the inputs negative. See
+    ``drift.sparsity`` and ``drift.cliff``. The new norms have parameters, so call this function before making the
+    optimizer. Activations that already follow a norm are left unchanged; use :func:`replace_norm` for them.
 
     Args:
         model: the model, which is changed; its parameters keep their names, but those of an activation module.
-        batch: what a loader yields; one forward pass tells the shapes.
+        batch: one batch as a data loader yields it; one forward pass tells the shapes.
         to: a spec of :func:`norm`.
         only: a pattern of dotted names (``"blocks.*.act"``) or a function of (name, module).
 
@@ -53,7 +53,10 @@ def insert_norm(model: nn.Module, batch: Any, *, to: str = "quantile:0.75", only
     """
     norm(to, 64, 4)  # a wrong name is refused before anything is changed
     if isinstance(model, activations.MODULES):
-        raise ValueError("the model itself is the activation: put it into a container, or place the norm by hand")
+        raise ValueError(
+            "the model itself is the activation, so no norm can be inserted in front of it: wrap the model in "
+            "nn.Sequential"
+        )
     inside = {
         id(part)
         for m in model.modules()

@@ -135,10 +135,10 @@ _PRESET = re.compile(r"^quantile(?P<mean>mean)?(?:batchnorm[12]d|layernorm|norm)
 
 
 def norm(spec: str, channels: int, ndim: int) -> nn.Module:
-    """A fresh norm by name.
+    """Make a new normalisation layer from its name, for example ``"group:8"``.
 
-    ``batch``, ``group[:GROUPS]``, ``layer``, ``rms``, ``none``, ``quantile:Q[:SEARCH]``, ``quantile_mean:Q[:SEARCH]``,
-    ``prestop:BATCHES``; names such as ``QuantileBatchNorm2d-75`` work too.
+    The names are ``batch``, ``group[:GROUPS]``, ``layer``, ``rms``, ``none``, ``quantile:Q[:SEARCH]``,
+    ``quantile_mean:Q[:SEARCH]`` and ``prestop:BATCHES``. Names such as ``QuantileBatchNorm2d-75`` are accepted too.
 
     Args:
         spec: the name with its parameters; an unknown one is a ``ValueError`` with the nearest.
@@ -152,7 +152,7 @@ def norm(spec: str, channels: int, ndim: int) -> nn.Module:
     QuantileBatchNorm2d(8, q=0.75, search=channelwise, variance=quantile, eps=1e-05)
     """
     if ndim not in (2, 3, 4):
-        raise ValueError(f"ndim is 2 (N, C), 3 (N, T, C) or 4 (N, C, H, W), got {ndim}")
+        raise ValueError(f"ndim must be 2 (N, C), 3 (N, T, C) or 4 (N, C, H, W), got {ndim}")
     preset = _PRESET.match(spec.lower())
     if preset:
         spec = f"quantile{'_mean' if preset['mean'] else ''}:{int(preset['share']) / 100:g}"
@@ -161,11 +161,11 @@ def norm(spec: str, channels: int, ndim: int) -> nn.Module:
     key = _ALIASES.get(key.replace("_", ""), key)
     if key not in NORMS:
         near = difflib.get_close_matches(key, [*NORMS, *_ALIASES], 4, 0.5) or list(NORMS)
-        raise ValueError(f"there is no norm {name!r}; nearest: {', '.join(near)}")
+        raise ValueError(f"there is no norm {name!r}; the nearest names are {', '.join(near)}")
     make, usage = NORMS[key]
     if not usage.count(":") - usage.count("[:") <= len(rest) <= usage.count(":"):
-        raise ValueError(f"norm {spec!r} is written {usage}")
+        raise ValueError(f"the norm {spec!r} is not written correctly; expected {usage}")
     try:
         return make(channels, ndim, *rest)
     except ValueError as error:
-        raise ValueError(f"norm {spec!r} over {channels} channels: {error}") from None
+        raise ValueError(f"the norm {spec!r} cannot be made for {channels} channels: {error}") from None

@@ -21,13 +21,13 @@ Search = Literal["channelwise", "batchwise", "global"]
 def check(q: float | None, search: str, allowed: tuple[str, ...], variance: str, max_tracked: int | None) -> None:
     """Raise a ValueError that names the wrong option of a quantile norm."""
     if q is not None and not 0 <= q < 1:
-        raise ValueError(f"q is a share in [0, 1), got {q}")
+        raise ValueError(f"q must be a fraction in [0, 1), got {q}")
     if search not in allowed:
-        raise ValueError(f"search {search!r} is unknown; it is one of {', '.join(allowed)}")
+        raise ValueError(f"search must be one of {', '.join(allowed)}, got {search!r}")
     if variance not in ("quantile", "mean"):
-        raise ValueError(f"variance is 'quantile' or 'mean', got {variance!r}")
+        raise ValueError(f"variance must be 'quantile' or 'mean', got {variance!r}")
     if max_tracked is not None and max_tracked < 1:
-        raise ValueError(f"max_tracked counts batches and is at least 1, got {max_tracked}")
+        raise ValueError(f"max_tracked is a number of batches and must be at least 1, got {max_tracked}")
 
 
 class QuantileBatchNorm(_NormBase):
@@ -130,7 +130,7 @@ class QuantileBatchNorm(_NormBase):
 
 
 class QuantileBatchNorm1d(QuantileBatchNorm):
-    """Batch norm about the q-quantile for (N, C) or (N, C, L); for (N, C) the quantile is over the batch.
+    """Batch norm that subtracts the q-quantile instead of the mean, for inputs (N, C) or (N, C, L).
 
     >>> y = QuantileBatchNorm1d(3, q=0.75)(torch.randn(64, 3))
     >>> (y < 0).float().mean().item()
@@ -141,7 +141,7 @@ class QuantileBatchNorm1d(QuantileBatchNorm):
 
 
 class QuantileBatchNorm2d(QuantileBatchNorm):
-    """Batch norm about the q-quantile for (N, C, H, W), see :class:`QuantileBatchNorm`.
+    """Batch norm that subtracts the q-quantile instead of the mean, for inputs (N, C, H, W).
 
     >>> y = QuantileBatchNorm2d(3, q=0.75)(torch.randn(4, 3, 4, 4))
     >>> bool((y < 0).float().mean() > 0.6)
@@ -152,12 +152,12 @@ class QuantileBatchNorm2d(QuantileBatchNorm):
 
 
 class QuantileMeanBatchNorm1d(QuantileBatchNorm1d):
-    """Centred on the quantile, scaled by the ordinary standard deviation.
+    """Batch norm that subtracts the q-quantile and divides by the usual standard deviation.
 
     Args:
         num_features: channels C.
         q: share of values below the centre; None is the mean.
-        search: whose values are ranked together.
+        search: which values are ranked together.
 
     >>> tuple(QuantileMeanBatchNorm1d(3, q=0.75)(torch.randn(64, 3)).shape)
     (64, 3)
@@ -170,12 +170,12 @@ class QuantileMeanBatchNorm1d(QuantileBatchNorm1d):
 
 
 class QuantileMeanBatchNorm2d(QuantileBatchNorm2d):
-    """Centred on the quantile, scaled by the ordinary standard deviation.
+    """Batch norm that subtracts the q-quantile and divides by the usual standard deviation.
 
     Args:
         num_features: channels C.
         q: share of values below the centre; None is the mean.
-        search: whose values are ranked together.
+        search: which values are ranked together.
 
     >>> tuple(QuantileMeanBatchNorm2d(3, q=0.75)(torch.randn(4, 3, 4, 4)).shape)
     (4, 3, 4, 4)

@@ -63,8 +63,8 @@ class _Tracking(nn.LayerNorm):
     def _refuse(self, length: int) -> None:
         held = getattr(self, "running_mean", torch.zeros(0)).shape[0]
         raise ValueError(
-            f"this norm holds one centre for each of {held} positions and was given {length}: "
-            "search='token' works for any length"
+            f"this norm was made for {held} positions, one centre for each, but the input has {length}: use "
+            "search='token', which works for any length"
         )
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
@@ -76,25 +76,26 @@ class _Tracking(nn.LayerNorm):
 
 
 class QuantileLayerNorm(_Tracking):
-    r"""Layer norm about the q-quantile of the features: $y = \gamma(x-m)/\sqrt{v+\varepsilon}+\beta$.
+    r"""Layer norm that subtracts the q-quantile m of the features: $y = \gamma(x-m)/\sqrt{v+\varepsilon}+\beta$.
 
-    ``search="token"``: every token has its own quantile, like the mean of a layer norm; any length, causal, the same in
-    training and evaluation. ``"position"`` is the released rule: token quantiles averaged over the batch, one running
-    centre per position, hence one fixed length. ``"global"``: averaged over batch and positions, one running centre.
-    ``variance`` is the second moment about the quantile or about the ``"mean"``, per token in every case.
+    With ``search="token"``, every token has its own quantile. A quantile per token works for any length, is causal, and
+    is the same in training and evaluation. With ``"position"``, as in the paper's code, token quantiles are averaged
+    over the batch into one running centre per position. Inputs must then always have the same length. With
+    ``"global"``, token quantiles are averaged over batch and positions into one running centre. The ``variance`` is
+    always computed per token, about the quantile or about the ``"mean"``.
 
     Args:
-        normalized_shape: of the last dimensions, as in ``nn.LayerNorm``.
+        normalized_shape: shape of the last dimensions, as in ``nn.LayerNorm``.
         q: share of features below the centre; None is the mean.
-        search: whose features are ranked together.
-        variance: about the ``quantile`` or the ``mean``.
-        eps: added to the variance.
-        momentum: of the running centre.
+        search: which features are ranked together.
+        variance: ``quantile`` or ``mean``, the centre of the second moment.
+        eps: small number added to the variance.
+        momentum: momentum of the running centre.
         max_tracked: batches after which it is frozen; None never.
-        elementwise_affine: with a learned gain.
-        bias: with a learned shift.
-        device: of the parameters.
-        dtype: of the parameters.
+        elementwise_affine: learn a gain.
+        bias: learn a shift.
+        device: device of the parameters.
+        dtype: dtype of the parameters.
 
     >>> y = QuantileLayerNorm(64, q=0.75)(torch.randn(2, 5, 64))
     >>> (y < 0).float().mean().item()
@@ -136,6 +137,7 @@ class QuantileLayerNorm(_Tracking):
             self.register_buffer("running_mean", torch.zeros((), device=device))
 
     def forward(self, input: Tensor) -> Tensor:
+        """Normalise ``input`` about its quantile."""
         if self.q is None:
             return super().forward(input)
         x = input.float() if input.dtype in (torch.float16, torch.bfloat16) else input
@@ -162,22 +164,23 @@ class QuantileLayerNorm(_Tracking):
         return centre
 
     def extra_repr(self) -> str:
+        """Return the settings, for printing the module."""
         text = f"{tuple(self.normalized_shape)}, q={self.q}, search={self.search}, variance={self.variance}"
         return f"{text}, eps={self.eps:g}" + (f", max_tracked={self.max_tracked}" if self.max_tracked else "")
 
 
 class LayerNormPreStop(_Tracking):
-    """Layer norm whose token mean and variance, averaged over tokens, are frozen after ``max_tracked`` batches.
+    """Layer norm with one mean and variance, averaged over tokens and frozen after ``max_tracked`` batches.
 
     Args:
-        normalized_shape: of the last dimensions, as in ``nn.LayerNorm``.
+        normalized_shape: shape of the last dimensions, as in ``nn.LayerNorm``.
         max_tracked: batches after which the statistics are frozen.
-        eps: added to the variance.
-        momentum: of the running statistics.
-        elementwise_affine: with a learned gain.
-        bias: with a learned shift.
-        device: of the parameters.
-        dtype: of the parameters.
+        eps: small number added to the variance.
+        momentum: momentum of the running statistics.
+        elementwise_affine: learn a gain.
+        bias: learn a shift.
+        device: device of the parameters.
+        dtype: dtype of the parameters.
 
     >>> norm = LayerNormPreStop(4, max_tracked=1)
     >>> tuple(norm(torch.randn(2, 5, 4)).shape), norm.frozen
@@ -214,6 +217,7 @@ class LayerNormPreStop(_Tracking):
         self.register_buffer("running_var", torch.ones((), device=device))
 
     def forward(self, input: Tensor) -> Tensor:
+        """Normalise ``input`` with token statistics, or with frozen ones after ``max_tracked`` batches."""
         if self.frozen:
             return self._scaled((input - self.running_mean) * torch.rsqrt(self.running_var + self.eps), input)
         if self.training:
@@ -225,6 +229,7 @@ class LayerNormPreStop(_Tracking):
         return super().forward(input)
 
     def extra_repr(self) -> str:
+        """Return the settings, for printing the module."""
         return f"{super().extra_repr()}, max_tracked={self.max_tracked}"
 
 
@@ -235,7 +240,7 @@ class _Stopping(_BatchNorm):
         super().__init__(num_features, **options)
         check(None, "token", ("token",), "mean", max_tracked)
         if self.num_batches_tracked is None:
-            raise ValueError("a norm that stops needs running statistics: leave track_running_stats=True")
+            raise ValueError("PreStop norms need running statistics: leave track_running_stats=True")
         self.max_tracked = max_tracked
 
     @property
@@ -254,7 +259,7 @@ class _Stopping(_BatchNorm):
 
 
 class BatchNorm1dPreStop(_Stopping, nn.BatchNorm1d):
-    """Batch norm whose statistics stop after ``max_tracked`` batches and are then used in training as well.
+    """Batch norm whose statistics are frozen after ``max_tracked`` batches and then used in training too.
 
     >>> norm = BatchNorm1dPreStop(3, max_tracked=1)
     >>> _ = norm(torch.randn(8, 3)); before = norm.running_mean.clone()
@@ -264,7 +269,7 @@ class BatchNorm1dPreStop(_Stopping, nn.BatchNorm1d):
 
 
 class BatchNorm2dPreStop(_Stopping, nn.BatchNorm2d):
-    """Batch norm whose statistics stop after ``max_tracked`` batches and are then used in training as well.
+    """Batch norm whose statistics are frozen after ``max_tracked`` batches and then used in training too.
 
     >>> norm = BatchNorm2dPreStop(3, max_tracked=1)
     >>> _ = norm(torch.randn(2, 3, 4, 4)); before = norm.running_mean.clone()

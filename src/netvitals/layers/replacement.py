@@ -100,7 +100,7 @@ def exchange(
         elif wanted(name, old):
             new = make(old)
             if not isinstance(new, nn.Module):
-                raise TypeError(f"the replacement for {name} must be a module, got {type(new).__name__}")
+                raise TypeError(f"the factory must return a module to replace {name}, got {type(new).__name__}")
             kept, lost = settle(new, old, home, carry)
             done[id(old)] = Replaced(name, old, new, kept=kept, lost=lost)
         else:

@@ -27,7 +27,7 @@ def _fresh(to: Make) -> Callable[[nn.Module], nn.Module]:
     if callable(to):
         function: Callable[..., Any] = to
         return (lambda old: activations.get(function)) if to in activations.FUNCTIONAL else function
-    raise TypeError(f"the replacement is a spec, a module, a class or a factory, got {type(to).__name__}")
+    raise TypeError(f"the replacement must be a name, a module, a class or a factory, got {type(to).__name__}")
 
 
 def spec_of_any(module: nn.Module) -> str | None:
@@ -52,7 +52,7 @@ def _matcher(frm: str | type[nn.Module] | tuple[str, ...] | None) -> Callable[[s
 def replace_activation(
     model: nn.Module, frm: str | type[nn.Module] | tuple[str, ...] | None, to: Make, *, only: Filter = None
 ) -> Surgery:
-    """Exchange activation modules in place.
+    """Replace activation modules by another activation, in place.
 
     Args:
         model: the model, which is changed.
@@ -62,10 +62,10 @@ def replace_activation(
         only: a pattern of dotted names (``"blocks.*.act"``) or a function of (name, module).
 
     Returns:
-        What was exchanged, place by place, and what could not be.
+        What was replaced, place by place, and what could not be.
 
-    An activation kept as a function in an attribute (``nn.TransformerEncoderLayer``) is exchanged too; one that is
-    called inside a ``forward`` cannot be and is listed in ``.skipped``.
+    An activation function stored in an attribute (as in ``nn.TransformerEncoderLayer``) is replaced too. An activation
+    that ``forward`` calls as a function cannot be replaced and is listed in ``.skipped``.
 
     >>> net = nn.Sequential(nn.Linear(2, 2), nn.GELU(), nn.Linear(2, 2))
     >>> print(replace_activation(net, "gelu", "relu2:15"))
@@ -73,7 +73,9 @@ def replace_activation(
     """
     fits, make = _matcher(frm), _fresh(to)
     if fits(spec_of_any(model), model):
-        raise ValueError("the model itself is the activation: put it into a container, or replace it by hand")
+        raise ValueError(
+            "the model itself is the activation, so it cannot be replaced in place: wrap the model in nn.Sequential"
+        )
     # an activation made of others (a squared one, a top-k one) is exchanged whole or not at all
     inside = {
         id(inner)
@@ -142,14 +144,14 @@ RELUFIABLE = (
 
 
 def relufy(model: nn.Module, *, only: Filter = None) -> Surgery:
-    """Put ReLU in the place of every ReLU-like activation; sigmoid and tanh gates stay and are reported.
+    """Replace every ReLU-like activation (GELU, SiLU, …) with ReLU, in place; sigmoid and tanh are kept.
 
     Args:
         model: the model, which is changed.
         only: a pattern of dotted names (``"blocks.*.act"``) or a function of (name, module); None is everywhere.
 
     Returns:
-        What was exchanged, place by place, and what stayed, with the reason.
+        What was replaced, place by place, and what was kept, with the reason.
 
     >>> net = nn.Sequential(nn.Linear(2, 2), nn.SiLU(), nn.Linear(2, 1), nn.Sigmoid())
     >>> print(relufy(net))
@@ -160,5 +162,5 @@ def relufy(model: nn.Module, *, only: Filter = None) -> Surgery:
     for name, module in model.named_modules():
         spec = spec_of_any(module)
         if spec and spec.split(":")[0] not in ("relu", *RELUFIABLE) and passes(only, name, module):
-            result.skipped[name] = f"{spec} is not ReLU-like and stays"
+            result.skipped[name] = f"{spec} is not ReLU-like and is kept"
     return result

@@ -37,7 +37,7 @@ def replace_norm(
     *,
     only: Filter = None,
 ) -> Surgery:
-    """Exchange norms in place; γ, β and running statistics go over where the new norm has them.
+    """Replace normalisation layers in place, and copy γ, β and running statistics if the new norm has them.
 
     Args:
         model: the model, which is changed.
@@ -46,7 +46,7 @@ def replace_norm(
         only: a pattern of dotted names (``"blocks.*.norm"``) or a function of (name, module).
 
     Returns:
-        What was exchanged, place by place, with the tensors that went over.
+        What was replaced, place by place, with the tensors that were copied.
 
     >>> net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU())
     >>> replace_norm(net, "batch", "quantile:0.75")[0].kept
@@ -54,7 +54,7 @@ def replace_norm(
     """
     if isinstance(frm, str) and frm not in _KINDS:
         near = difflib.get_close_matches(frm, [*_KINDS, *NORMS], 3, 0.4) or list(_KINDS)
-        raise ValueError(f"there is no norm {frm!r} to replace; nearest: {', '.join(near)}")
+        raise ValueError(f"there is no norm {frm!r}; the nearest names are {', '.join(near)}")
     kinds: tuple[type[nn.Module], ...] = (
         _KINDS[frm]
         if isinstance(frm, str)
@@ -87,7 +87,9 @@ def replace_norm(
         return new
 
     if isinstance(model, kinds):
-        raise ValueError("the model itself is the norm: put it into a container, or replace it by hand")
+        raise ValueError(
+            "the model itself is the norm, so it cannot be replaced in place: wrap the model in nn.Sequential"
+        )
     return Surgery(exchange(model, wanted, make, carry=True), skipped)
 
 
@@ -98,17 +100,17 @@ def replace_linear(
     kinds: tuple[type[nn.Module], ...] = (nn.Linear, nn.Conv1d, nn.Conv2d),
     only: Filter = None,
 ) -> Surgery:
-    """Exchange linear and convolution layers in place.
+    """Replace linear and convolution layers in place.
 
     Args:
         model: the model, which is changed.
         to: ``"topk:SPARSITY[:GRANULARITY]"``, which wraps each layer, weights and all, in
             :class:`netvitals.layers.TopK`, or a factory that is given the old layer.
-        kinds: classes of layers to exchange; layers already inside a TopK are left alone.
+        kinds: classes of layers to replace; layers already inside a TopK are left unchanged.
         only: a pattern of dotted names (``"blocks.*.fc"``) or a function of (name, module); None is everywhere.
 
     Returns:
-        What was exchanged, place by place.
+        What was replaced, place by place.
 
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
     >>> print(replace_linear(net, "topk:0.5", only="0"))
@@ -117,7 +119,9 @@ def replace_linear(
     if isinstance(to, str):
         name, *rest = to.split(":")
         if name != "topk" or not 1 <= len(rest) <= 2:
-            raise ValueError(f"a linear layer is replaced by 'topk:SPARSITY[:GRANULARITY]' or a factory, got {to!r}")
+            raise ValueError(
+                f"the replacement of a linear layer must be 'topk:SPARSITY[:GRANULARITY]' or a factory, got {to!r}"
+            )
         sparsity, granularity = float(rest[0]), (rest[1] if len(rest) > 1 else "token")
         TopK(nn.Identity(), sparsity, granularity)  # type: ignore[arg-type]  # refuse wrong numbers before the cut
         make: Callable[[nn.Module], nn.Module] = lambda old: TopK(old, sparsity, granularity)  # type: ignore[arg-type]
@@ -126,5 +130,7 @@ def replace_linear(
     inside = {id(m.inner) for m in model.modules() if isinstance(m, TopK)}
     wanted = lambda name, m: isinstance(m, kinds) and id(m) not in inside and passes(only, name, m)
     if isinstance(model, kinds):
-        raise ValueError("the model itself is the linear layer: put it into a container, or wrap it by hand")
+        raise ValueError(
+            "the model itself is the linear layer, so it cannot be replaced in place: wrap the model in nn.Sequential"
+        )
     return Surgery(exchange(model, wanted, make, carry=False), {})

@@ -27,7 +27,7 @@ class _Elementwise(Optimizer):
         super().__init__(params, {"lr": lr, **options})
 
     def direction(self, g: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
-        raise AssertionError("a subclass gives the direction")
+        raise AssertionError("subclasses of _Elementwise must implement direction()")
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -80,7 +80,7 @@ class HomogeneityDial(_Elementwise):
 
     def __init__(self, params: Iterable[Any], lr: float = 1e-3, alpha: float = 0.5) -> None:
         if not 0 <= alpha <= 1:
-            raise ValueError(f"alpha runs from 0 (SGD) to 1 (sign descent), got {alpha}")
+            raise ValueError(f"alpha must lie between 0 (SGD) and 1 (sign descent), got {alpha}")
         super().__init__(params, lr, alpha=alpha)
 
     def direction(self, g: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:

@@ -81,7 +81,9 @@ class GaugeBlock:
                 raise ValueError(f"{name}: a parameter of shape {tuple(p.shape)} has no dimension {d} for its channels")
             rows = self.rows_of(i)
             if rows is not None and (d is None or rows.shape != (p.shape[d],) or int(rows.max()) < 0):
-                raise ValueError(f"{name}: rows name a channel for each of the {p.shape[d or 0]} positions, or −1")
+                raise ValueError(
+                    f"{name}: rows must give a channel number, or −1, for each of the {p.shape[d or 0]} positions"
+                )
         counts = {
             p.shape[d] if (rows := self.rows_of(i)) is None else int(rows.max()) + 1
             for i, (p, d) in enumerate(zip(self.params, self.dims))
@@ -89,7 +91,6 @@ class GaugeBlock:
         }
         if len(counts) > 1 or not self.params:
             raise ValueError(
-                f"{name}: parameters scaled together must have the same number of channels, got "
-                f"shapes {[tuple(p.shape) for p in self.params]} with channels in dimensions "
-                f"{list(self.dims)}"
+                f"{name}: parameters that are scaled together must have the same number of channels, got shapes "
+                f"{[tuple(p.shape) for p in self.params]} with channels in dimensions {list(self.dims)}"
             )

@@ -106,8 +106,8 @@ def _charted(net: Invariant, guessed: bool) -> Anatomy:
             output = net.task.forward()
         except (RuntimeError, TypeError, IndexError) as error:
             raise ValueError(
-                f"the model could not be run on {'a guessed' if guessed else 'the given'} input "
-                f"({error}); pass batch=(inputs, targets)"
+                f"the model raised an error on {'a guessed' if guessed else 'the given'} input ({error}); pass "
+                "batch=(inputs, targets)"
             ) from error
     _checked(output, net)
     return anatomy
@@ -119,11 +119,11 @@ def _checked(output: Any, net: Invariant) -> Any:
         return main_output(output)
     outputs = output_tensor(output, net.task.model)
     if not torch.isfinite(outputs).all():
-        raise ValueError("the model's outputs are not finite: look for NaN in the batch or the parameters")
+        raise ValueError("the model's outputs contain NaN or infinity: check the batch and the parameters")
     if net.kind == "ce" and outputs.shape[-1] < 2:
         raise ValueError(
-            "cross-entropy over a single output is always zero and hides every change: pass loss_fn='mse' "
-            "or a function of (output, target)"
+            "cross-entropy of a single output is always zero, so no change of the loss can be measured: pass "
+            "loss_fn='mse' or a function of (output, target)"
         )
     return outputs
 

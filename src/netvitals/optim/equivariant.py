@@ -44,20 +44,21 @@ class Equivariant(Optimizer):
         rates = (lr, weight_decay, *(r for r in (lr_vertical, lr_radial) if r is not None))
         if not (all(r >= 0 for r in rates) and eps > 0 and len(betas) == 2 and all(0 <= b < 1 for b in betas)):
             raise ValueError(
-                f"{name} needs lr, lr_vertical, lr_radial and weight_decay ≥ 0, eps > 0 and two betas in [0, 1), got "
+                f"{name} needs lr, lr_vertical, lr_radial and weight_decay ≥ 0, eps > 0 and both betas in [0, 1), got "
                 f"lr={lr}, lr_vertical={lr_vertical}, lr_radial={lr_radial}, weight_decay={weight_decay}, eps={eps}, "
                 f"betas={betas}"
             )
         if vertical not in self.verticals:
-            raise ValueError(f"vertical is one of {', '.join(self.verticals)}, got {vertical!r}")
+            raise ValueError(f"vertical must be one of {', '.join(self.verticals)}, got {vertical!r}")
         if isinstance(base, type) or not callable(getattr(base, "descent", None)):
             raise TypeError(
-                f"a base preconditioner has a method descent(value, state, group), got "
-                f"{base.__name__ + ' itself, not one of it' if isinstance(base, type) else base!r}"
+                "base must be an object with a method descent(value, state, group), got "
+                f"{base.__name__ + ' itself, not an instance of it' if isinstance(base, type) else base!r}"
             )
         if wrong := [g for g in gauges if not isinstance(g, Shift | Rescale)]:
             raise TypeError(
-                f"gauges come from find_gauges or the specs of netvitals.optim, got {type(wrong[0]).__name__}"
+                "gauges must come from find_gauges or from the functions of netvitals.optim, got "
+                f"{type(wrong[0]).__name__}"
             )
         defaults = {
             "lr": lr,
@@ -95,13 +96,16 @@ class Equivariant(Optimizer):
         for gauge in self.gauges:
             gauge.check()
             if any(p not in self._group for p in gauge.params):
-                raise ValueError(f"gauge {gauge.name!r} covers a parameter this optimiser was not given")
+                raise ValueError(
+                    f"the gauge symmetry {gauge.name!r} covers a parameter that was not given to this optimizer: give "
+                    "all its parameters"
+                )
         covered = {p for gauge in self.gauges for p in gauge.params}
         self._free = [[p for p in g["params"] if p not in covered] for g in self.param_groups]
 
     def _covered_step(self) -> None:
         """Move every parameter that a gauge covers and that has a gradient."""
-        raise AssertionError("a subclass moves what its gauges cover")
+        raise AssertionError("subclasses must implement _covered_step()")
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "base": self.base, "gauges": self.gauges}
@@ -120,7 +124,7 @@ class Equivariant(Optimizer):
         state_dict = dict(state_dict)
         theirs, ours = state_dict.pop("gauges", []), [str(g) for g in self.gauges]
         if theirs != ours:
-            raise ValueError(f"this state belongs to other gauges: it was saved with {theirs}, this one has {ours}")
+            raise ValueError(f"this optimizer state was saved with other gauges: expected {ours}, got {theirs}")
         super().load_state_dict(state_dict)
 
     @torch.no_grad()
@@ -177,7 +181,10 @@ def check_gradients(gauge: Gauge) -> None:
     """A sentence where a part of a gauge is frozen."""
     missing = [p.grad is None for p in gauge.params]
     if any(missing) and not all(missing):
-        raise ValueError(f"gauge {gauge.name!r}: some of its parameters have no gradient; freeze all of them or none")
+        raise ValueError(
+            f"gauge symmetry {gauge.name!r}: some of its parameters have no gradient; all of them must be trained, or "
+            "all frozen"
+        )
 
 
 def grad_of(p: Tensor, group: dict[str, Any]) -> Tensor:

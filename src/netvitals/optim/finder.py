@@ -26,7 +26,7 @@ _TOLERANCE = 1e-8  # relative change of the loss, in float64, that still counts 
 
 @dataclass(frozen=True)
 class Gauges(Result):
-    """Gauges found in a model, each with the change of the loss along its orbit, and what was left to AdamW and why.
+    """The symmetries (gauges) found in a model, with the measured loss change of each, and the parameters without one.
 
     Returned by :func:`find_gauges`.
 
@@ -47,7 +47,7 @@ class Gauges(Result):
         return len(self.gauges)
 
     def disjoint(self) -> tuple[Gauge, ...]:
-        """Gauges that share no weight, as :class:`DDCAdam` needs them: those with the most modes first."""
+        """Select gauges that share no weights, as :class:`DDCAdam` needs; gauges with more modes are selected first."""
         kept: list[Gauge] = []
         for gauge in sorted(self.gauges, key=lambda g: -g.modes):
             if shared_weights([*kept, gauge]) is None:
@@ -55,7 +55,7 @@ class Gauges(Result):
         return tuple(kept)
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row a gauge."""
+        """One row per gauge."""
         return [
             {
                 "gauge": g.name,
@@ -68,7 +68,7 @@ class Gauges(Result):
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """The table and what was skipped; the parameters themselves stay in the model."""
+        """Convert to a dict: the table of gauges and what was skipped, without the parameter tensors."""
         return {"gauges": self.rows(), "skipped": dict(self.skipped)}
 
     def __str__(self) -> str:
@@ -83,17 +83,17 @@ class Gauges(Result):
 
 @undisturbed
 def find_gauges(model: nn.Module, loss_fn: LossFn = "ce", batch: Any = None, *, seed: int = 0) -> Gauges:
-    """The symmetries of ``model``'s loss that :class:`BalancedAdam` can respect; they may share parameters.
+    """Find parameter symmetries (gauges) that leave the loss unchanged, for :class:`BalancedAdam`.
 
     Args:
-        model: run in eval mode (dropout off) and left as it was.
+        model: a model; it is run in eval mode (dropout off) and not changed.
         loss_fn: "ce", "mse", torch's losses of that kind, or any function of (output, target).
-        batch: what a loader yields; without it an input is guessed from the first layer. A loss of one's own needs a
-            target.
-        seed: of the move along each orbit.
+        batch: one batch as a data loader yields it; without it an input is guessed from the first layer. A loss of
+            one's own needs a target.
+        seed: seed of the random move along each symmetry.
 
     Returns:
-        The gauges that were proved on a float64 copy, and what is left to AdamW and why.
+        The gauges, each verified on a float64 copy, and the parameters without one, with the reason.
 
     >>> print(find_gauges(nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)), "mse"))
     no gauge found: BalancedAdam is AdamW here
@@ -121,7 +121,7 @@ def proved(
         if not why:
             residual = net.change_along(gauge, seed)
             if not residual <= _TOLERANCE:
-                why = f"the loss changes by {residual:.1e} along the supposed orbit"
+                why = f"the loss changes by {residual:.1e} along this symmetry"
         if why:
             skipped[gauge.name] = why
             continue
@@ -145,17 +145,17 @@ def _unfit(gauge: Gauge, names: dict[Parameter, str], tied: set[Parameter]) -> s
 
 @undisturbed
 def orbit_change(model: nn.Module, loss_fn: LossFn, batch: Any, *, gauge: Gauge, seed: int = 0) -> float:
-    """Relative change of the loss when a float64 copy of the model is moved along the gauge's orbit.
+    """Measure the relative loss change when a float64 copy of the model is moved along a symmetry (gauge).
 
     Args:
-        model: run in eval mode and left as it was.
+        model: a model; it is run in eval mode and not changed.
         loss_fn: "ce", "mse", torch's losses of that kind, or any function of (output, target).
-        batch: what a loader yields.
-        gauge: over parameters of ``model``.
-        seed: of the move.
+        batch: one batch as a data loader yields it.
+        gauge: a symmetry of parameters of ``model``.
+        seed: seed of the random move.
 
     Returns:
-        Zero, up to rounding, where the gauge is one.
+        Zero, up to rounding, if the loss really has this symmetry.
 
     >>> import torch
     >>> from netvitals.optim import relu_rescale

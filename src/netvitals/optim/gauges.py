@@ -22,12 +22,12 @@ _TINY = 1e-30  # a block with a smaller norm has no direction to scale along
 
 @dataclass(frozen=True)
 class Shift:
-    r"""$\theta \to \theta + \mathbf 1 c^\top$ along dimension 0: logits' bias (C,) or unembedding rows (C, d).
+    r"""A shift symmetry $\theta \to \theta + \mathbf 1 c^\top$ of a logit bias (C,) or an unembedding (C, d).
 
     Returned by :func:`ce_shift_bias`.
 
     Attributes:
-        name: in reports.
+        name: its name in reports.
         param: bias of the logits (C,), or unembedding (C, d).
     """
 
@@ -43,31 +43,33 @@ class Shift:
         return self.param[0].numel()
 
     def vertical(self, x: Tensor) -> Tensor:
-        r"""$\Pi_V x$: the mean of ``x`` over classes, broadcast back."""
+        r"""Project onto the symmetry direction: the mean of ``x`` over classes, broadcast back to its shape."""
         return x.mean(0, keepdim=True).expand_as(x)
 
     def collapse(self, x: Tensor) -> Tensor:
-        r"""Orthonormal vertical coordinates $q = \mathbf 1^\top x / \sqrt C$ of ``x``."""
+        r"""Coordinates of ``x`` along the symmetry direction, $q = \mathbf 1^\top x / \sqrt C$."""
         return x.sum(0, keepdim=True) / math.sqrt(x.shape[0])
 
     def broadcast(self, q: Tensor) -> Tensor:
-        """Vertical coordinates ``q`` as a change of the parameter."""
+        """Convert coordinates ``q`` along the symmetry direction to a change of the parameter."""
         return (q / math.sqrt(self.param.shape[0])).expand_as(self.param)
 
     @torch.no_grad()
     def act(self, c: Tensor) -> None:
-        """Move the parameters along the orbit by ``c`` (one number per mode)."""
+        """Move the parameters along the symmetry by ``c``, with one number per mode."""
         self.param.add_(c.reshape(1, *self.param.shape[1:]).to(self.param))
 
     def charge(self) -> Tensor:
-        """What drifts when an optimiser is not equivariant: the mean over classes."""
+        """The conserved quantity of this symmetry, which drifts if the optimizer is not equivariant: the mean over
+        classes.
+        """
         return self.param.detach().mean(0).reshape(-1)
 
     def check(self) -> None:
-        """Raise a sentence where there are fewer than two classes."""
+        """Raise ValueError if there are fewer than two classes."""
         if self.param.ndim == 0 or self.param.shape[0] < 2:
             raise ValueError(
-                f"{self.name}: a shift needs at least two classes in dimension 0, got shape {tuple(self.param.shape)}"
+                f"{self.name}: a shift needs two or more classes in dimension 0, got shape {tuple(self.param.shape)}"
             )
 
     def __str__(self) -> str:
@@ -76,17 +78,17 @@ class Shift:
 
 @dataclass(frozen=True)
 class Rescale:
-    r"""$W_i \to e^{s_i} W_i$ with $\sum_i s_i = 0$ over n blocks, per channel: n − 1 gauge modes a channel.
+    r"""A rescaling symmetry $W_i \to e^{s_i} W_i$ with $\sum_i s_i = 0$ over n blocks: n − 1 modes per channel.
 
-    A unit's row with the columns that read it, two whole layers around a ReLU, a chain of them, or a norm's gain with
-    the columns that read it. Behind an activation of another degree q (ReLU² has q = 2) two blocks scale as
-    $e^{s}$ and $e^{-qs}$. A *follower* (a bias inside a chain of whole layers) carries the product of the factors up
-    to its layer.
+    Blocks are, for example, a unit's weight row and the columns that read it, or a norm's gain and the columns that
+    read it. Blocks can also be whole layers with ReLU between them. With an activation of degree q (ReLU² has q = 2),
+    two blocks scale as $e^{s}$ and $e^{-qs}$. A *follower* is a bias inside a chain of whole layers; it is multiplied
+    by the factors of all layers up to its own.
 
     Returned by :func:`relu_rescale`, :func:`channel_rescale`.
 
     Attributes:
-        name: in reports.
+        name: its name in reports.
         blocks: what is scaled against what.
         followers: (bias, index of its layer).
         degree: q of the activation between two blocks.
@@ -110,9 +112,7 @@ class Rescale:
         return (len(self.blocks) - 1) * self.channels
 
     def basis(self, like: Tensor) -> Tensor:
-        """Orthonormal, with dtype and device of ``like``: row 0 is radial, the others are the cosine modes of the
-        gauge's own subspace.
-        """
+        """Orthonormal basis with the dtype and device of ``like``; row 0 is radial, the others span the symmetry."""
         n = len(self.blocks)
         if n == 2:
             q, size = self.degree, math.hypot(1.0, self.degree)
@@ -124,7 +124,7 @@ class Rescale:
 
     @torch.no_grad()
     def act(self, c: Tensor) -> None:
-        """Scale along the orbit by the log factors ``c`` of the gauge modes, (n − 1, channels) or flat."""
+        """Move the parameters along the symmetry by log factors ``c``, of shape (n − 1, channels) or flat."""
         n = len(self.blocks)
         like = self.params[0]
         modes = torch.cat([torch.zeros(1, self.channels).to(like), c.reshape(n - 1, self.channels).to(like)])
@@ -136,37 +136,41 @@ class Rescale:
             p.mul_(factors[: layer + 1].prod(0))
 
     def norms(self) -> Tensor:
-        """Norm of every block, (blocks, channels)."""
+        """Norm of every block, as a tensor of shape (blocks, channels)."""
         held = [[p.detach() for p in b.params] for b in self.blocks]
         return torch.stack([b.inner(ps, ps) for b, ps in zip(self.blocks, held)]).sqrt()
 
     def charge(self) -> Tensor:
-        r"""Noether charges $\|W_{i+1}\|^2 - \|W_i\|^2$, conserved by gradient flow (degree 1)."""
+        r"""Quantities that gradient flow conserves, $\|W_{i+1}\|^2 - \|W_i\|^2$ for degree 1 (Noether charges)."""
         return self.norms().square().diff(dim=0).reshape(-1)
 
     def check(self) -> None:
-        """Raise a sentence where the shapes do not fit."""
+        """Raise ValueError if the shapes do not fit together."""
         if len(self.blocks) < 2:
-            raise ValueError(f"{self.name}: a rescaling needs at least two blocks, got {len(self.blocks)}")
+            raise ValueError(
+                f"{self.name}: a rescaling symmetry needs at least two blocks of parameters, got {len(self.blocks)}"
+            )
         for block in self.blocks:
             block.check(self.name)
         if len({b.channels for b in self.blocks}) > 1:
             raise ValueError(
-                f"{self.name}: blocks must have the same number of channels, got "
-                f"{[b.channels for b in self.blocks]}; check the channel dimensions of the spec"
+                f"{self.name}: all blocks must have the same number of channels, got "
+                f"{[b.channels for b in self.blocks]}; check the channel dimensions"
             )
         if not self.degree > 0 or (self.degree != 1 and len(self.blocks) != 2):
-            raise ValueError(f"{self.name}: a degree is positive and belongs to two blocks, got {self.degree}")
+            raise ValueError(
+                f"{self.name}: degree must be positive, and different from 1 only with two blocks; got {self.degree}"
+            )
         norms = self.norms()
         if not torch.isfinite(norms).all() or bool((norms <= _TINY).all(1).any()):
             raise ValueError(
-                f"{self.name}: a block has zero or non-finite norm; scaling cannot move it, so leave it "
-                "to AdamW or initialise it away from zero"
+                f"{self.name}: a block of parameters is zero or not finite, so it cannot be rescaled. Leave it out of "
+                "the gauges, or initialise it to other values"
             )
         if self.followers and self.channels != 1:
             raise ValueError(
-                f"{self.name}: followers belong to chains of whole layers; put a bias into the block of "
-                "its channel instead"
+                f"{self.name}: followers need blocks that are whole layers; put the bias into the block of its "
+                "channel instead"
             )
 
     def __str__(self) -> str:
@@ -202,11 +206,11 @@ def _moved(gauge: Gauge) -> Iterator[tuple[Parameter, Tensor]]:
 
 
 def ce_shift_bias(bias: Parameter, name: str = "logit shift (bias)") -> Shift:
-    """b → b + c·1: cross-entropy does not see a constant added to every logit.
+    """Shift symmetry of a logit bias, b → b + c·1: cross-entropy ignores a constant added to every logit.
 
     Args:
         bias: bias of the logits (C,).
-        name: of the gauge in reports.
+        name: name of the gauge in reports.
 
     Returns:
         The gauge, one mode.
@@ -218,11 +222,11 @@ def ce_shift_bias(bias: Parameter, name: str = "logit shift (bias)") -> Shift:
 
 
 def ce_shift_rows(weight: Parameter, name: str = "logit shift (rows)") -> Shift:
-    """W → W + 1cᵀ for an unembedding (C, d).
+    """Shift symmetry of an unembedding matrix (C, d) under cross-entropy: W → W + 1cᵀ.
 
     Args:
         weight: the unembedding (C, d).
-        name: of the gauge in reports.
+        name: name of the gauge in reports.
 
     Returns:
         The gauge, d modes.
@@ -236,13 +240,13 @@ def ce_shift_rows(weight: Parameter, name: str = "logit shift (rows)") -> Shift:
 def relu_rescale(
     first: Parameter, second: Parameter, bias: Parameter | None = None, name: str = "ReLU rescale"
 ) -> Rescale:
-    """(W1, b1, W2) → (cW1, cb1, W2/c) around a positively homogeneous activation.
+    """Rescaling symmetry (W1, b1, W2) → (cW1, cb1, W2/c) of two layers around a ReLU-like activation.
 
     Args:
         first: weight before the activation.
         second: weight after it.
         bias: bias of the first layer, if it has one.
-        name: of the gauge in reports.
+        name: name of the gauge in reports.
 
     Returns:
         The gauge, one mode.
@@ -257,12 +261,12 @@ def relu_rescale(
 def chained_rescale(
     weights: Sequence[Parameter], biases: Sequence[Parameter | None] = (), name: str = "chained ReLU rescale"
 ) -> Rescale:
-    """One joint gauge for a chain of n layers around positively homogeneous activations.
+    """Rescaling symmetry of a chain of n layers with positively homogeneous activations such as ReLU between them.
 
     Args:
         weights: weights of the layers, in order.
         biases: ``biases[i]`` belongs to ``weights[i]``, None where there is none; the last is free.
-        name: of the gauge in reports.
+        name: name of the gauge in reports.
 
     Returns:
         The gauge, n − 1 modes.
@@ -281,13 +285,14 @@ def channel_rescale(
     *,
     degree: float = 1.0,
 ) -> Rescale:
-    """Per channel: what is scaled (a norm's γ and β, or a neuron's row and bias) against the columns that read it.
+    """Rescaling symmetry per channel, between a norm's γ and β (or a neuron's row and bias) and the columns that read
+    it.
 
     Args:
         scaled: (parameter, its channel dimension) of what is scaled, such as ``[(ln.weight, 0), (ln.bias, 0)]``.
         readers: (parameter, its channel dimension) of what reads it, such as ``[(next.weight, 1)]``.
-        name: of the gauge in reports.
-        degree: of the activation between them: 1 for ReLU, 2 for its square.
+        name: name of the gauge in reports.
+        degree: degree of the activation between them: 1 for ReLU, 2 for its square.
 
     Returns:
         The gauge, one mode a channel.
@@ -303,13 +308,13 @@ def channel_rescale(
 def ln_scale(
     weight: Parameter, bias: Parameter | None, readers: Sequence[Parameter], name: str = "norm scale"
 ) -> Rescale:
-    """(γ_i, W_next[:, i]) → (c_i γ_i, W_next[:, i]/c_i).
+    """Rescaling symmetry of a norm and the next layer: (γ_i, W_next[:, i]) → (c_i γ_i, W_next[:, i]/c_i).
 
     Args:
         weight: gain γ of the norm (d,).
         bias: its shift β, which is scaled along, or None.
         readers: weights (out, d) of every layer that reads the norm.
-        name: of the gauge in reports.
+        name: name of the gauge in reports.
 
     Returns:
         The gauge, d modes.

@@ -59,7 +59,7 @@ class Invariant:
 def invariant_of(model: nn.Module, loss_fn: LossFn, batch: Any) -> Invariant:
     """What must not change along an orbit: the output up to its likelihood's own symmetry, or a user's own loss."""
     if not isinstance(model, nn.Module):
-        raise TypeError(f"gauges are looked for in a torch module, got {type(model).__name__}")
+        raise TypeError(f"find_gauges needs a torch.nn.Module, got {type(model).__name__}")
     resolve_loss(loss_fn)
     given = inputs_of(model, _guess(model) if batch is None else batch)
     try:
@@ -67,7 +67,7 @@ def invariant_of(model: nn.Module, loss_fn: LossFn, batch: Any) -> Invariant:
     except ValueError:  # a loss of the user's own: its value must not change
         if batch is None:
             raise ValueError(
-                "a loss of one's own is measured on data of one's own: pass batch=(inputs, targets), or loss_fn as "
+                "with your own loss_fn, netvitals cannot guess the data: pass batch=(inputs, targets), or loss_fn as "
                 "'ce' or 'mse'"
             ) from None
         return Invariant(task_of(model, loss_fn, batch), None)
@@ -78,7 +78,7 @@ def _guess(model: nn.Module) -> Tensor:
     """A small random input that the first layer accepts."""
     like = next(model.parameters(), None)
     if like is None:
-        raise ValueError(f"{type(model).__name__} has no parameters: there is nothing to look for gauges in")
+        raise ValueError(f"{type(model).__name__} has no parameters, so it has no gauge symmetries")
     generator = torch.Generator().manual_seed(0)
     for module in model.modules():
         if isinstance(module, nn.Embedding):
@@ -89,4 +89,4 @@ def _guess(model: nn.Module) -> Tensor:
             return torch.randn(2, module.in_channels, 32, 32, generator=generator).to(like)
         if isinstance(module, nn.Conv1d):
             return torch.randn(2, module.in_channels, 32, generator=generator).to(like)
-    raise ValueError("the model has no layer whose input could be guessed; pass batch=(inputs, targets)")
+    raise ValueError("the model has no layer from which an input shape could be guessed; pass batch=(inputs, targets)")

@@ -49,7 +49,7 @@ def newton_schulz(matrix: Tensor, steps: int = 5, coefficients: tuple[float, flo
 
 
 class Muon(Optimizer):
-    """Momentum with orthogonalised updates, for weight matrices and convolution kernels (seen as rows × the rest).
+    """Muon optimizer: momentum with orthogonalised updates, for weight matrices and convolution kernels.
 
     Args:
         params: matrices, or groups of them. Vectors, embeddings and readouts belong to another optimiser; see
@@ -89,7 +89,7 @@ class Muon(Optimizer):
                 f"momentum={momentum}, weight_decay={weight_decay}"
             )
         if scale not in _SCALES:
-            raise ValueError(f"scale is {', '.join(_SCALES)}, got {scale!r}")
+            raise ValueError(f"scale must be one of {', '.join(_SCALES)}, got {scale!r}")
         super().__init__(
             params,
             {
@@ -106,14 +106,17 @@ class Muon(Optimizer):
             for p in group["params"]:
                 if p.ndim < 2:
                     raise ValueError(
-                        f"Muon orthogonalises matrices, got a parameter of shape {tuple(p.shape)}; "
-                        "give vectors to AdamW (muon_split divides a model)"
+                        f"Muon needs matrices, got a parameter of shape {tuple(p.shape)}; give vectors to AdamW "
+                        "(muon_split divides a model's parameters)"
                     )
                 if p.shape[0] % group["parts"]:
-                    raise ValueError(f"{p.shape[0]} rows cannot be cut into {group['parts']} equal parts")
+                    raise ValueError(
+                        f"the number of rows, {p.shape[0]}, must be a multiple of parts, got parts={group['parts']}"
+                    )
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Make one optimizer step; ``closure`` may compute the loss again."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -146,7 +149,7 @@ class Muon(Optimizer):
 
 
 class MuonAdamW(Optimizer):
-    """Muon for some parameters and AdamW for the others, as one optimiser with one state.
+    """One optimizer that uses Muon for some parameters and AdamW for the others.
 
     Args:
         muon: groups for Muon, as dictionaries with ``params`` and options.
@@ -171,6 +174,7 @@ class MuonAdamW(Optimizer):
         self._muon.state = self._adamw.state = self.state
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Make one step of Muon and of AdamW; ``closure`` may compute the loss again."""
         self._link()
         loss = None
         if closure is not None:
@@ -182,10 +186,10 @@ class MuonAdamW(Optimizer):
 
 
 def muon_split(model: nn.Module) -> tuple[dict[str, nn.Parameter], dict[str, nn.Parameter]]:
-    """Divide the parameters of a model: hidden matrices for Muon, everything else for AdamW.
+    """Divide the parameters of a model into hidden weight matrices for Muon and everything else for AdamW.
 
-    Hidden matrices are the weights of linear and convolution layers but the last of them, the readout. Weights tied
-    to an embedding, positions, gains and biases go to AdamW.
+    Hidden matrices are the weights of linear and convolution layers, except the last layer (the readout). Weights tied
+    to an embedding, position embeddings, gains and biases go to AdamW.
 
     Args:
         model: its parameters are shared, not copied.

@@ -94,7 +94,10 @@ class FutureRates:
             return
         if hasattr(self.scheduler, "is_better") or hasattr(self.scheduler, "num_bad_epochs"):
             name = type(self.scheduler).__name__
-            self._give_up(f"{name} waits for a number that nobody knows yet; rates are taken as constant")
+            self._give_up(
+                f"{name} depends on a metric of the run, so future learning rates are unknown; constant rates are "
+                "assumed"
+            )
             return
         try:
             self._stand_in = StandIn(optimizer)
@@ -102,7 +105,9 @@ class FutureRates:
             self._ahead = copy.deepcopy(self.scheduler, known)
             self._first, self._rates, self._over = count_of(self.scheduler), [self._stand_in.rates()], None
         except Exception as error:  # whatever a user's scheduler holds
-            self._give_up(f"it could not be copied ({type(error).__name__}: {error}); rates are taken as constant")
+            self._give_up(
+                f"the scheduler could not be copied ({type(error).__name__}: {error}); constant rates are assumed"
+            )
 
     def plan(self, optimizer: Any, step: int, gain: Sequence[float], decay: Sequence[float]) -> RatePlan:
         """The rates from ``step`` on; call it while ``optimizer`` takes this step, before its scheduler goes on."""
@@ -124,7 +129,7 @@ class FutureRates:
             if not np.allclose(known[0], now, rtol=1e-6, atol=0.0):
                 self._misses += 1
                 if self._misses >= MISSES:
-                    self._give_up("its copy did not foresee the learning rates; they are taken as constant")
+                    self._give_up("a copy of the scheduler gave other learning rates; constant rates are assumed")
                 else:
                     self._follow(optimizer)
                 known = self._rows(at) if self._ahead is not None else [now]
@@ -180,7 +185,7 @@ class FutureRates:
         if len(self._rates) < steps:
             self._simulate(steps - len(self._rates))
         if len(self._rates) < steps:
-            raise ValueError(f"the scheduler ends after {len(self._rates)} steps, {steps} were asked for")
+            raise ValueError(f"the scheduler ends after {len(self._rates)} steps, but {steps} steps are needed")
         return np.array(self._rates[:steps])
 
     def _end(self, step: int, lr: np.ndarray, rate: float) -> int | None:
@@ -200,7 +205,7 @@ class FutureRates:
         if self.scheduler is not None:
             self._follow(optimizer)
         if self.scheduler is None:
-            self._give_up("learning rates change, and no scheduler is known; they are taken as constant")
+            self._give_up("learning rates change, but no scheduler is known; constant rates are assumed")
 
     def _give_up(self, why: str) -> None:
         self.skipped["scheduler"] = why
@@ -223,13 +228,18 @@ def learning_rates(optimizer: Any, schedule: Any, steps: int, every: int = 1) ->
     [0.1, 0.075, 0.05, 0.025]
     """
     if steps < 1 or every < 1:
-        raise ValueError(f"steps and every count steps and must be 1 or more, got steps={steps}, every={every}")
+        raise ValueError(
+            f"steps and every are numbers of steps and must be at least 1, got steps={steps}, every={every}"
+        )
     now = np.array([float(group["lr"]) for group in optimizer.param_groups])
     count = -(-steps // every)
     if hasattr(schedule, "step") or (schedule is None and find_scheduler(optimizer) is not None):
         future = FutureRates(optimizer, schedule, count)
         if future.skipped:
-            raise ValueError(f"the schedule is not known in advance: {future.skipped['scheduler']}")
+            raise ValueError(
+                f"the schedule cannot be computed in advance: {future.skipped['scheduler']}; give a list of learning "
+                "rates instead"
+            )
         rows = future.simulated(count)
     elif schedule is None:
         rows = np.tile(now, (count, 1))
@@ -238,7 +248,9 @@ def learning_rates(optimizer: Any, schedule: Any, steps: int, every: int = 1) ->
     else:
         given = np.asarray(schedule, dtype=float)
         if given.shape != (count,):
-            raise ValueError(f"a list of learning rates needs one for each of {count} steps, got shape {given.shape}")
+            raise ValueError(
+                f"a list of learning rates needs one value for each of the {count} steps, got shape {given.shape}"
+            )
         rows = np.tile(given[:, None], (1, len(now)))
     return np.repeat(rows, every, axis=0)[:steps]
 

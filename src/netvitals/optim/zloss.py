@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 def z_loss(logits: Tensor, weight: float = 1e-4, *, reduction: str = "mean") -> Tensor:
-    r"""``weight`` times the squared log-partition, over the last dimension.
+    r"""Compute the z-loss: ``weight`` times the squared log-sum-exp of the logits over the last dimension.
 
     Args:
         logits: (..., classes).
@@ -19,14 +19,14 @@ def z_loss(logits: Tensor, weight: float = 1e-4, *, reduction: str = "mean") -> 
         reduction: "mean", "sum" or "none" over the others.
 
     Returns:
-        The term to add to the loss: a number, or (...) without reduction.
+        The term to add to the loss: one number, or a tensor of shape (...) with ``"none"``.
 
     >>> z_loss(torch.zeros(3, 8), weight=1.0) == torch.tensor(8.0).log().square()
     tensor(True)
     """
     if weight < 0:
-        raise ValueError(f"the weight of the z-loss must not be negative, got {weight}")
+        raise ValueError(f"weight is the factor of the z-loss and must not be negative, got {weight}")
     if reduction not in ("mean", "sum", "none"):
-        raise ValueError(f"reduction is mean, sum or none, got {reduction!r}")
+        raise ValueError(f"reduction must be mean, sum or none, got {reduction!r}")
     value = weight * torch.logsumexp(logits, -1).square()
     return value if reduction == "none" else getattr(value, reduction)()

@@ -18,7 +18,7 @@ def interaction_graph(found: InterlayerCurvature, weight: Weight = "coupling", l
     """Nodes, edges of the network, and links between all pairs weighted by a metric; plain values for JSON.
 
     Args:
-        found: what ``interlayer`` returned.
+        found: what ``between_layers`` returned.
         weight: the metric on the links.
         least: links below this are left out.
 
@@ -26,8 +26,8 @@ def interaction_graph(found: InterlayerCurvature, weight: Weight = "coupling", l
         Nodes, edges and links.
     """
     matrix_of(found, weight)
-    if weight == "missed":
-        raise ValueError("weight is 'missed', which has no error of its own: draw it with heatmap_svg")
+    if weight in ("missed", "effective_dimension"):
+        raise ValueError(f"weight={weight!r} has no standard errors to draw: use heatmap_svg")
     error = f"{weight}_stderr"
     links = [
         {"source": row["v"], "target": row["w"], weight: row[weight], error: row[error]}
@@ -44,7 +44,7 @@ def to_json(found: InterlayerCurvature, weight: Weight = "coupling") -> str:
     """The interaction graph as JSON.
 
     Args:
-        found: what ``interlayer`` returned.
+        found: what ``between_layers`` returned.
         weight: the metric on the links.
 
     Returns:
@@ -57,7 +57,7 @@ def to_dot(found: InterlayerCurvature, weight: Weight = "coupling", least: float
     """Graphviz text: solid arrows are the network, dashed lines couple nodes.
 
     Args:
-        found: what ``interlayer`` returned.
+        found: what ``between_layers`` returned.
         weight: the metric on the links.
         least: links below this are left out.
 
@@ -79,7 +79,7 @@ def heatmap(found: InterlayerCurvature, weight: Weight = "coupling") -> dict[str
     """Labels, values and errors of a matrix, for plotly or any other drawing.
 
     Args:
-        found: what ``interlayer`` returned.
+        found: what ``between_layers`` returned.
         weight: the metric in the cells.
 
     Returns:

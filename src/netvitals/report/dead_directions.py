@@ -40,7 +40,9 @@ def order_plot(scans: KLOrder | Mapping[str, KLOrder], verdicts: Mapping[str, st
             series.append(
                 Series(label, t[seen].tolist(), (middle * t[seen] ** slope).tolist(), line=True, dashed=True, tone=tone)
             )
-    return Plot("way along the direction", "Fisher form along the direction", series, log_x=True, log_y=True)
+    return Plot(
+        "distance t along the direction", "Fisher information along the direction", series, log_x=True, log_y=True
+    )
 
 
 def spectrum_plot(found: Classified) -> Plot:
@@ -74,7 +76,7 @@ def coefficient_plot(found: CoefficientHistory | PartHistories) -> Plot:
                 continue
             series.append(
                 Series(
-                    name if believed else f"{history.part + ', ' if history.part else ''}not to be believed",
+                    name if believed else f"{history.part + ', ' if history.part else ''}not reliable",
                     [s for s, _ in some],
                     [c.mean for _, c in some],
                     [c.stderr for _, c in some],
@@ -126,7 +128,7 @@ def readout_page(
     spectrum: Classified | None = None,
 ) -> str:
     """The readout as one HTML page: verdict in words, candidates, conditions, pictures."""
-    sections = [Section("What was found", "", _text(found)), *_order_sections(found)]
+    sections = [Section("Result", "", _text(found)), *_order_sections(found)]
     if spectrum is not None:
         meaning = f"Eigenvalues of the parameters that the first singular direction moves, along it: {spectrum}."
         sections.append(Section("Spectrum", meaning, _picture(spectrum_plot(spectrum))))
@@ -134,11 +136,11 @@ def readout_page(
         sections.append(Section("Stream", f"{stream}.", _picture(stream_plot(stream))))
     rows = [(c.name, c.kind, c.verdict, c.why) for c in found.candidates]
     scanned = _table(("direction", "kind", "verdict", "why"), rows)
-    sections.append(Section("Candidates", "Every direction that was scanned.", scanned))
+    sections.append(Section("Candidates", "All parameter directions that were measured.", scanned))
     met = _table((), found.conditions.items())
-    sections.append(Section("Conditions", "What the theory asks for, and whether it was met.", met))
+    sections.append(Section("Conditions", "The conditions of the theory, and whether this model meets them.", met))
     if found.skipped:
-        sections.append(Section("Not looked at", "", _list(found.skipped)))
+        sections.append(Section("Not measured", "", _list(found.skipped)))
     return page_of(title, sections)
 
 
@@ -147,8 +149,8 @@ def history_page(
 ) -> str:
     """λ̂ over training as one HTML page: the picture, the numbers, and the health of the chains behind them."""
     meaning = (
-        "The effective number of parameters at each checkpoint, beside the loss. Grey points are not to be believed; "
-        "the table says why."
+        "The effective number of parameters at each checkpoint, beside the loss. Grey points are not reliable; the "
+        "table gives the reason."
     )
     rows = [
         (
@@ -164,13 +166,17 @@ def history_page(
         )
         for row in found.rows()
     ]
-    head = ("step", "λ", "± error", "R̂", "effective draws", "held by the well", "below the baseline", "to be believed")
+    head = ("step", "λ", "± error", "R̂", "effective draws", "inside the well", "below the baseline", "reliable")
     health = _table((("part", *head) if isinstance(found, PartHistories) else head), rows)
     return page_of(
         title,
         [
             Section("λ over training", meaning, _picture(coefficient_plot(found))),
-            Section("Health of the chains", "The worst over loss, distance and random projections.", health),
+            Section(
+                "Health of the chains",
+                "Convergence diagnostics: the worst value over loss, distance and random projections.",
+                health,
+            ),
             Section("Numbers", "", _text(found)),
         ],
     )
@@ -190,10 +196,10 @@ def _order_sections(found: Readout) -> list[Section]:
     if not scans:
         return []
     meaning = (
-        "The Fisher form along a direction, scanned outward. A singular direction falls towards the left with the "
-        "dashed slope 2(k − 1); a regular one is flat."
+        "The Fisher information along a direction, against the distance t. For a singular direction of order k it "
+        "falls to zero with the dashed slope 2(k − 1). For a regular direction it is constant."
     )
-    meaning += f" The first {MOST} of {len(scans)} are drawn." if len(scans) > MOST else ""
+    meaning += f" The first {MOST} of {len(scans)} directions are plotted." if len(scans) > MOST else ""
     return [Section("Orders", meaning, _picture(order_plot(scans, {c.name: c.verdict for c in found.candidates})))]
 
 

@@ -69,9 +69,9 @@ def _law(
         return None
     return Picture(
         f"Predicted against measured gate density, θ = {theta:g}",
-        f"A point is a channel on the last measured step that kept its arrays. The law knows the mean and the standard "
-        f"deviation of the channel's input and the activation, nothing else; on the dashed line it is right. Over the "
-        f"{len(gaps)} layers it is off by {100 * float(np.median(gaps)):.1f} points in the median.",
+        f"Each point is one channel at the last measured step with stored arrays. The prediction uses only the mean "
+        f"and standard deviation of the channel's input, and is exact on the dashed line. The "
+        f"median error over {len(gaps)} layers is {100 * float(np.median(gaps)):.1f} percentage points.",
         Plot("measured", "predicted", [*_clouds(points), _diagonal(points)]),
     )
 
@@ -111,10 +111,14 @@ def _margins(
         return None
     return Picture(
         f"Margin of every channel, first and last, θ = {theta:g}",
-        f"The margin (μ − z_low)/σ says on which side of its threshold a channel sits, in standard deviations: above 0 "
-        f"a shrinking variance opens its gates, below 0 it shuts them. Below the dashed line are the {falling:,} of "
-        f"{total:,} channels whose margin fell. Margins beyond {FAR:g} are drawn there.",
-        Plot("margin at the first look", "margin at the last look", [*_clouds(points), _diagonal(points)]),
+        f"The margin (μ − z_low)/σ is the distance of a channel's mean from its gate threshold, in standard "
+        f"deviations. With a margin above 0, a smaller variance opens gates; below 0 it closes them. The margin of "
+        f"{falling:,} of {total:,} channels fell (points below the dashed line). Margins are clipped at ±{FAR:g}.",
+        Plot(
+            "margin at the first measured step",
+            "margin at the last measured step",
+            [*_clouds(points), _diagonal(points)],
+        ),
     )
 
 

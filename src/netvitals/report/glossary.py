@@ -27,9 +27,9 @@ class Sign:
         """The meaning of a metric; empty for one that nobody described (a user's own).
 
         >>> sign("gates").explain("density@0.1:site"), sign("stream").explain("growth"), sign("gates").explain("new")
-        ('share of gates above the threshold', 'length over that of the block before', '')
+        ('fraction of gates above the threshold', 'mean norm divided by that after the previous block', '')
         >>> sign("plateau").explain("escape")
-        'the step at which the plateau is expected to end'
+        'step at which the plateau is expected to end'
         """
         known = self._metric(metric)
         return known.meaning if known is not None else ""
@@ -50,32 +50,32 @@ class Sign:
 CHECKUP: dict[str, Sign] = {
     "schur": Sign(
         "Redundancy of units",
-        "How much of each unit's activity the others do not explain.",
+        "The part of each unit's activity that the other units do not explain.",
         ("share",),
         {
-            "share": Metric("median own share", "share"),
-            "reference": Metric("the same in a network drawn anew", "share"),
-            "silent": Metric("units without activity", "units"),
+            "share": Metric("median fraction of a unit's activity that other units do not explain", "share"),
+            "reference": Metric("the same fraction in a newly initialised network", "share"),
+            "silent": Metric("number of units without activity", "units"),
         },
     ),
     "norm_kernel": Sign(
         "Norm kernels",
-        "Whether a norm's output has the direction without variance that centring makes.",
+        "Whether the output of a normalisation layer has the zero-variance direction that centring causes.",
         ("overlap",),
         {
-            "overlap": Metric("of the predicted kernel with the empty directions", "share"),
-            "variance": Metric("along it, relative"),
-            "passes": Metric("1 where the kernel is there", "0 or 1"),
+            "overlap": Metric("overlap of the predicted zero-variance direction with the measured ones", "share"),
+            "variance": Metric("relative variance along the predicted direction"),
+            "passes": Metric("1 if the zero-variance direction exists", "0 or 1"),
         },
     ),
     "value_output": Sign(
         "Attention, V–O",
-        "Exponents of the gradients at values and output along a head's weakest direction differ by "
-        "two unless something lies between.",
+        "Difference between the gradient exponents of values and output along the weakest direction of a head. "
+        "It is 2 if no other operation lies between them.",
         ("difference",),
         {
-            "difference": Metric("2 where nothing lies between"),
-            "weakest": Metric("smallest over largest singular value"),
+            "difference": Metric("difference of the exponents; 2 if no other operation lies between"),
+            "weakest": Metric("smallest singular value divided by the largest"),
         },
     ),
 }

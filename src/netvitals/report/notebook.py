@@ -12,7 +12,7 @@ from netvitals.findings import table
 
 
 def figure(source: Any, vital: str, metric: str, *, kind: str = "heatmap") -> Any:
-    """``metric`` of ``vital`` at every site over the steps. Needs the extra ``notebook``.
+    """Plot one metric at every site over the training steps; needs the extra ``notebook``.
 
     Args:
         source: a Run, a Watch, a frame or measurements.
@@ -34,13 +34,13 @@ def figure(source: Any, vital: str, metric: str, *, kind: str = "heatmap") -> An
         raise missing("report.figure, which draws for a notebook,", "plotly") from None
 
     if kind not in ("heatmap", "lines"):
-        raise ValueError(f"kind is heatmap or lines, got {kind!r}")
+        raise ValueError(f"kind must be heatmap or lines, got {kind!r}")
     measurements = table(source)
     series = measurements.at(vital, metric) or measurements.at(vital, metric, pooled=True)
     if not series:
         known = sorted({f"{v} {m}" for v, _, m in measurements.series})
         near = difflib.get_close_matches(f"{vital} {metric}", known, 3, 0.3) or known[:6]
-        raise ValueError(f"there are no measurements of {vital} {metric}; there are {', '.join(near)}")
+        raise ValueError(f"there are no measurements of {vital} {metric}; the nearest names are {', '.join(near)}")
     drawing = go.Figure()
     if kind == "lines":
         for s in series:

@@ -29,13 +29,13 @@ ROWS = 20_000  # numbers in the tables that need no script
 def write(
     source: Any, path: str | os.PathLike[str], *, title: str | None = None, findings: Findings | None = None
 ) -> Path:
-    """Write the report of a run, a checkup, a frame or measurements to ``path`` and return it.
+    """Write the HTML report of a run, a checkup, a frame or measurements, and return its path.
 
     Args:
         source: what :func:`netvitals.findings.diagnose` takes.
         path: the HTML file; a folder gets ``report.html``. An existing file is replaced once the new one is whole.
         title: the headline; by default the run's name.
-        findings: shown instead of a fresh diagnosis.
+        findings: findings to show; by default they are computed from ``source``.
 
     Returns:
         The file that was written.
@@ -48,12 +48,12 @@ def write(
 
 
 def render(source: Any, *, title: str | None = None, findings: Findings | None = None) -> str:
-    """The page as text.
+    """Return the report of a run, a checkup, a frame or measurements as HTML text.
 
     Args:
         source: what :func:`netvitals.findings.diagnose` takes.
         title: the headline; by default the run's name.
-        findings: shown instead of a fresh diagnosis.
+        findings: findings to show; by default they are computed from ``source``.
 
     Returns:
         One HTML document.

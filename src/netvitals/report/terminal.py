@@ -68,7 +68,7 @@ class RunPanel:
         measurements = self._numbers.table
         loss = measurements.loss
         grave = next(iter(self._found or ()), None)
-        worded = f"{grave.severity}: {grave.what}" if grave else "nothing alarming"
+        worded = f"{grave.severity}: {grave.what}" if grave else "no critical finding or warning"
         last = "" if loss is None else f" loss {words.number(loss.last)}"
         return f"{self._name} {self.status} step {self._numbers.summary.last_step:,}{last}; {worded}"
 

@@ -75,13 +75,13 @@ def _course(table: Measurements, kind: str, status: str) -> str:
     if not steps:
         return "Nothing was recorded."
     if kind == "checkup":
-        return "One checkpoint was examined" + (f"; its loss is {number(loss.last)}." if loss is not None else ".")
-    how = {"finished": "The run finished", "running": "The run is still going"}.get(status, f"The run is {status}")
+        return "One checkpoint was measured" + (f"; its loss is {number(loss.last)}." if loss is not None else ".")
+    how = {"finished": "The run finished", "running": "The run is still training"}.get(status, f"The run is {status}")
     head = f"{how} {'at' if status == 'running' else 'after'} step {steps[-1]:,}"
     if loss is None or not len(loss.finite):
         return head + "."
     if totals.broken_losses:
-        return f"{head}; the loss was not a number on {plural(totals.broken_losses, 'step')}."
+        return f"{head}; the loss was NaN or infinite on {plural(totals.broken_losses, 'step')}."
     first = totals.first_loss
     return f"{head}; the loss {'fell' if loss.end < first else 'rose'} from {first:.3g} to {loss.end:.3g}."
 
@@ -91,7 +91,7 @@ def _verdict(findings: Findings) -> str:
     if not grave:
         return findings.headline
     rest = len(grave) - 1
-    more = f" Besides, {plural(rest, 'more finding')} ask{'s' if rest == 1 else ''} for attention."
+    more = f" There {'is' if rest == 1 else 'are'} {plural(rest, 'more finding')} of severity critical or warning."
     return grave[0].what + (more if rest else "")
 
 

@@ -89,6 +89,6 @@ if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
         if name not in _HOME:
-            raise AttributeError(f"netvitals.runs has no {name!r}")
+            raise AttributeError(f"netvitals.runs has no attribute {name!r}")
         value = globals()[name] = getattr(importlib.import_module(f"netvitals.runs.{_HOME[name]}"), name)
         return value

@@ -55,7 +55,9 @@ class Tables:
             return self._old_summary()
         rows = list(islice(self._run.rows("SELECT crc, record FROM summary"), 2))
         if len(rows) != 1:
-            raise ValueError(f"it has {'several' if rows else 'no'} summaries instead of one")
+            raise ValueError(
+                f"the run file has {'several summaries' if rows else 'no summary'}, but must have exactly one"
+            )
         return Summary.from_row(*rows[0])
 
     def meta(self) -> dict[str, Any]:
@@ -138,14 +140,14 @@ class Tables:
             crc, data = row if row else (None, None)
             _same(crc, None if data is None else seal(data), f"array {head.id}")
         if not isinstance(data, bytes):
-            raise ValueError(f"array {head.id} is missing")
+            raise ValueError(f"array {head.id} is missing from the run file")
         dtype, shape = np.dtype(head.dtype), parsed(head.shape)
         if (
             dtype.kind not in "biufc"
             or not isinstance(shape, list)
             or not all(type(n) is int and n >= 0 for n in shape)
         ):
-            raise ValueError(f"array {head.id} has dtype {head.dtype[:20]!r} and shape {head.shape[:20]}")
+            raise ValueError(f"array {head.id} has the invalid dtype {head.dtype[:20]!r} or shape {head.shape[:20]}")
         return np.frombuffer(data, dtype).reshape(shape).copy()
 
     def findings(self) -> list[Any]:
@@ -212,8 +214,8 @@ def opened(file: Path, *, mine: bool = False) -> Iterator[Tables]:
             ) from None
         if "unable to open" in str(error) and (long := len(os.fsencode(file.absolute()))) > LONGEST_PATH:
             raise OSError(
-                f"the path of {file.name} has {long:,} bytes, which SQLite cannot open; move the run to a shorter path "
-                f"(it is at {file}) {hint('no-run')}"
+                f"the path of {file.name} has {long:,} bytes, which is too long for SQLite: move the run to a shorter "
+                f"path (it is at {file}) {hint('no-run')}"
             ) from None
         raise damaged(file, error) from None
     except (sqlite3.Error, ValueError, TypeError, KeyError, OverflowError, MemoryError, RecursionError) as error:
@@ -237,17 +239,17 @@ def damaged(file: Path, error: Exception) -> ValueError:
 def _named(batch: Batch, series: int, number: int) -> Batch:
     """The batch, if all of its numbers belong to a series that has a name."""
     if len(batch.series) and not 0 < batch.series.min() <= batch.series.max() <= series:
-        raise ValueError(f"batch {number} has measurements of a series without a name")
+        raise ValueError(f"batch {number} of the measurements belongs to a series without a name")
     return batch
 
 
 def _same(found: Any, expected: Any, what: str) -> None:
     if found != expected or found is None:
-        raise ValueError(f"{what} is not what was written")
+        raise ValueError(f"{what} does not match its checksum")
 
 
 def _whole(found: int, expected: int, agree: bool, what: str) -> None:
     if found != expected:
-        raise ValueError(f"{found} {what} are there, {expected} were written")
+        raise ValueError(f"the run file has {found} {what}, but {expected} were written")
     if not agree:
-        raise ValueError(f"the {what} are not the ones that were written")
+        raise ValueError(f"the checksum over all {what} does not match")

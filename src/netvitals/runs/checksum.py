@@ -23,12 +23,12 @@ def seal(*fields: Any) -> int:
     >>> seal(1, "a", b"b") == seal(1, "a", b"b"), seal(1, "ab", b"") == seal(1, "a", b"b"), seal("a") == seal(b"a")
     (True, False, False)
     """
-    crc = 0
+    parts: list[bytes] = []
     for value in fields:
         data = value if isinstance(value, bytes) else str(value).encode("utf-8", "backslashreplace")
         kind = _KINDS.get(type(value)) or next((mark for sort, mark in _KINDS.items() if isinstance(value, sort)), b"o")
-        crc = zlib.crc32(data, zlib.crc32(kind + len(data).to_bytes(8, "little"), crc))
-    return crc
+        parts += (kind, len(data).to_bytes(8, "little"), data)
+    return zlib.crc32(b"".join(parts))
 
 
 def pack(steps: np.ndarray, series: np.ndarray, values: np.ndarray) -> bytes:
@@ -51,10 +51,10 @@ def pack(steps: np.ndarray, series: np.ndarray, values: np.ndarray) -> bytes:
 def unpack(blob: bytes) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The columns of :func:`pack`: steps, series, values."""
     if len(blob) < _HEAD.size:
-        raise ValueError("a batch of measurements is cut off")
+        raise ValueError("a batch of measurements is too short for its header")
     mark, count = _HEAD.unpack_from(blob)
     if mark != _MARK or len(blob) != _HEAD.size + 20 * count:
-        raise ValueError("a batch of measurements has not the size it says")
+        raise ValueError("a batch of measurements has a different size than its header states")
     start = _HEAD.size
     return (
         np.frombuffer(blob, "<i8", count, start),
@@ -70,11 +70,11 @@ def parsed(record: str) -> Any:
     [1]
     """
     if len(record) > LONGEST_RECORD:
-        raise ValueError(f"a text of it has {len(record):,} characters")
+        raise ValueError(f"a text in the run file has {len(record):,} characters, which is too many")
     try:
         return json.loads(record)
     except RecursionError:
-        raise ValueError("a text of it is nested too deep") from None
+        raise ValueError("a text in the run file is nested too deeply") from None
 
 
 @dataclass
@@ -130,11 +130,11 @@ class Summary:
             record: the summary as JSON.
         """
         if crc != seal(0, record):
-            raise ValueError("its summary is not what was written")
+            raise ValueError("the summary of the run file does not match its checksum")
         known: Mapping[str, Any] = parsed(record)
         found = cls(**{key: known[key] for key in cls.__dataclass_fields__ if key in known})
         counts = [value for key, value in vars(found).items() if key not in ("shown", "last_step")]
         whole = all(type(n) is int for n in (*counts, found.last_step)) and all(n >= 0 for n in counts)
         if not whole or not isinstance(found.shown, dict):
-            raise ValueError("its summary is none")
+            raise ValueError("the summary of the run file has invalid entries")
         return found

@@ -80,7 +80,7 @@ class RunDatabase:
         except sqlite3.Error as error:
             self.lock.release()
             raise OSError(
-                f"{file} cannot be written ({error}); choose another path {hint('run-not-writable')}"
+                f"the run file {file} cannot be written ({error}); choose another path {hint('run-not-writable')}"
             ) from None
         self._inode = _inode(file)
 
@@ -228,8 +228,8 @@ class RunDatabase:
             old = tables.old
         if old:
             raise ValueError(
-                f"{file} was written by an older netvitals and can be read, but not continued; begin a new run "
-                f"{hint('run-layout')}"
+                f"{file} was written by an older version of netvitals: it can be read but not continued; begin a new "
+                f"run {hint('run-layout')}"
             )
         with opened(file) as tables:
             self.summary, self.meta = tables.summary(), tables.meta()

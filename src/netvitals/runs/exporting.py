@@ -13,16 +13,15 @@ FORMATS = ("parquet", "csv", "json")
 
 
 def export(run: Run, to: str = "parquet", out: str | os.PathLike[str] | None = None) -> Path:
-    """Write every number of ``run`` to one file and return its path.
+    """Write all measurements of a run to one Parquet, CSV or JSON file, and return its path.
 
-    Parquet and CSV hold the long form (step, vital, site, metric, value). JSON holds that with the metadata, the
-    findings and the arrays; numbers that JSON cannot hold (NaN, infinities) are the strings ``"nan"``, ``"inf"``,
-    ``"-inf"``.
+    Parquet and CSV have one row per measurement, with columns step, vital, site, metric and value. JSON also has
+    metadata, findings and arrays; NaN and infinities are written as the strings ``"nan"``, ``"inf"``, ``"-inf"``.
 
     Args:
         run: the run.
         to: ``"parquet"``, ``"csv"`` or ``"json"``.
-        out: where to; by default beside the run, named after it. An existing file is replaced.
+        out: path of the file; by default beside the run, named after it. An existing file is replaced.
 
     Returns:
         Where the file was written.
@@ -38,7 +37,7 @@ def export(run: Run, to: str = "parquet", out: str | os.PathLike[str] | None = N
     0,loss,"",loss,2.5
     """
     if to not in FORMATS:
-        raise ValueError(f"a run can be exported to {', '.join(FORMATS)}, not to {to!r}")
+        raise ValueError(f"a run can be exported to {', '.join(FORMATS)}, got {to!r}")
     path = Path(out) if out is not None else run.path.with_name(f"{run.name}.{to}")
     if path.is_dir():
         path = path / f"{run.name}.{to}"

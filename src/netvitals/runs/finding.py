@@ -1,4 +1,4 @@
-"""A finding: what was noticed, where, why it matters and what to do, with the measurements it rests on."""
+"""A finding: what was noticed, where, why it matters and what to do, with the measurements that support it."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from typing import Any, Literal
 
 Severity = Literal["info", "note", "warning", "critical"]
 SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "note", "info")  # the most severe first
+SHOWN = 3  # consequences of a finding that are printed
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """The measurements a finding rests on: one series, the step looked at, and the number found there.
+    """A measurement that supports a finding: one series, one step, and the value at this step.
 
     Attributes:
         vital: name of the vital sign, ``gates``.
-        site: where it was measured.
+        site: the place where it was measured.
         metric: name of the number, ``density@0.01``.
-        step: the step looked at.
-        value: the number found there.
-        before: the same series at the start of the window, where change is the point.
+        step: the training step.
+        value: the value at this step.
+        before: the value at the start of the window, if the finding is about a change.
 
-    >>> print(Evidence("gates", "fc1", "density@0.01", step=400, value=0.1, before=0.6).value)
-    0.1
+    >>> print(Evidence("gates", "3", "density@0.01", step=400, value=0.1, before=0.6))
+    gates/density@0.01 of layer 3: 0.6 → 0.1 (step 400)
     """
 
     vital: str
@@ -34,9 +35,9 @@ class Evidence:
     before: float | None = None
 
     def __str__(self) -> str:
-        name = f"{self.vital}/{self.metric}"
+        name, digits = f"{self.vital}/{self.metric}", self.site.replace(".", "").isdigit()
         change = f"{self.before:.4g} → {self.value:.4g}" if self.before is not None else f"{self.value:.4g}"
-        return f"{name} at {self.site or 'the model'}: {change} (step {self.step})"
+        return f"{name} of {'layer ' * digits}{self.site or 'the model'}: {change} (step {self.step})"
 
 
 @dataclass(frozen=True)
@@ -63,30 +64,30 @@ class Remedy:
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing a person should know about a run.
+    """One problem or remark about a run, with its evidence, reason and advice.
 
-    What follows from it stands below it, as its ``consequences``.
+    Findings that are caused by this one are listed in its ``consequences``.
 
     Attributes:
         severity: ``critical``, ``warning``, ``note`` or ``info``.
-        site: the first site concerned; "" when it is the whole model.
-        what: what was found, in one sentence with its number.
+        site: the first affected site; "" for the whole model.
+        what: the problem, in one sentence with the measured number.
         why: why it matters.
         advice: what to do.
-        evidence: the measurements it rests on.
-        sites: every site concerned, when several layers share the trouble.
-        rule: name of the rule that spoke.
-        vital: the vital sign whose panel shows it.
-        since: the first step at which the measurements show it.
-        until: the last step at which they do.
-        null: what a healthy network would show instead.
-        refuted_by: what would prove it wrong.
-        remedy: what a program can do about it; None where only a person can.
-        consequences: findings that follow from this one.
+        evidence: the measurements that support it.
+        sites: all affected sites.
+        rule: name of the rule that made the finding.
+        vital: the vital sign in whose panel it is shown.
+        since: the first step with the problem.
+        until: the last step with the problem.
+        null: what would be measured in a healthy network.
+        refuted_by: a measurement that would refute it.
+        remedy: machine-readable fix; None if there is none.
+        consequences: findings that are caused by this one.
 
-    >>> print(Finding("warning", "fc1", "Half of the units are dead.", advice="Lower the learning rate."))
+    >>> print(Finding("warning", "fc1", "Half of the units are dead.", advice="Set lr=0.003 (now 0.01)."))
     WARNING  Half of the units are dead.
-      advice: Lower the learning rate.
+      fix: Set lr=0.003 (now 0.01).
     """
 
     severity: Severity
@@ -114,32 +115,49 @@ class Finding:
     def __str__(self) -> str:
         lines = [f"{self.severity.upper()}  {self.what}{self.dated}"]
         lines += [f"  why: {self.why}"] if self.why else []
-        lines += [f"  advice: {self.advice}"] if self.advice else []
-        lines += [f"  seen: {'; '.join(map(str, self.evidence[:3]))}"] if self.evidence else []
-        lines += [f"  → {c.what}{c.dated}" for c in self.below()]
-        return "\n".join(lines)
+        lines += [f"  fix: {self.advice}"] if self.advice else []
+        lines += [f"  measured: {'; '.join(map(str, self.evidence[:3]))}"] if self.evidence else []
+        return "\n".join([*lines, *(f"  {line}" for line in self.effects())])
+
+    def brief(self) -> str:
+        """Return problem and advice in short, for a finding that is shown below more severe ones."""
+        return f"{self.severity.upper()}  {self.what}{self.dated}" + (f"\n  fix: {self.advice}" if self.advice else "")
+
+    def effects(self) -> list[str]:
+        """Return at most three critical findings or warnings caused by this one, and the names of its other
+        consequences.
+
+        >>> below = (Finding("warning", "", "Layer 1 is dead."), Finding("note", "", "A spike.", rule="spikes"))
+        >>> Finding("critical", "", "The learning rate is too high.", consequences=below).effects()
+        ['→ Layer 1 is dead.', '→ possibly related: spikes']
+        """
+        below = sorted(self.below(), key=lambda f: SEVERITIES.index(f.severity))
+        shown = [f for f in below if f.severity in ("critical", "warning")][:SHOWN]
+        rest = dict.fromkeys(f.rule for f in below if f.rule and f.rule not in {s.rule for s in shown})
+        lines = [f"→ {f.what}{f.dated}" for f in shown]
+        return lines + [f"→ possibly related: {', '.join(rest)}"] * bool(rest)
 
     @property
     def dated(self) -> str:
-        """Since when and until when, in brackets.
+        """Since when and until when, in brackets; nothing for what holds from the first step on.
 
         >>> Finding("note", "", "A spike.", since=40, until=44).dated
         ' (steps 40 to 44)'
         """
-        parts = []
-        if self.since is not None:
-            over = self.until is not None and self.until > self.since
-            parts.append(f"steps {self.since} to {self.until}" if over else f"since step {self.since}")
-        return f" ({', '.join(parts)})" if parts else ""
+        if self.since is None:
+            return ""
+        if self.until is not None and self.until > self.since:
+            return f" (steps {self.since} to {self.until})"
+        return f" (since step {self.since})" if self.since else ""
 
     def below(self) -> Iterator[Finding]:
-        """What follows from it, and what follows from that."""
+        """All direct and indirect consequences of this finding."""
         for consequence in self.consequences:
             yield consequence
             yield from consequence.below()
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON; :meth:`from_dict` reads them back."""
+        """Convert to plain values for JSON; :meth:`from_dict` converts them back."""
         return asdict(self)
 
     @classmethod

@@ -16,7 +16,7 @@ def runs_below(folder: str | os.PathLike[str]) -> list[str]:
     """
     root = Path(folder)
     if not root.exists():
-        raise FileNotFoundError(f"there is no folder {str(root)!r} to look for runs in {hint('no-run')}")
+        raise FileNotFoundError(f"there is no folder {str(root)!r}; give a folder that contains runs {hint('no-run')}")
     home = root.resolve()
     found: list[tuple[float, str]] = []
     waiting = [str(root)]

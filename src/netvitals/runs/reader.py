@@ -33,15 +33,15 @@ Judge = Callable[["Run"], Sequence[Finding]]
 
 
 def open_run(path: str | os.PathLike[str], *, judge: Judge | None = None) -> Run:
-    """Open the run at ``path`` (the folder or the file) for reading.
+    """Open a stored run for reading, from its folder or file.
 
     Args:
         path: the run's folder or file.
-        judge: whom :meth:`Run.findings` asks where no findings are stored; ``netvitals.open_run`` names
+        judge: function that computes findings if none are stored; ``netvitals.open_run`` uses
             ``netvitals.findings.diagnose``.
 
     Returns:
-        The run; every call looks at the file anew.
+        The run; every call reads the file again.
 
     >>> import tempfile
     >>> from netvitals.capture import Measurement
@@ -57,13 +57,13 @@ def open_run(path: str | os.PathLike[str], *, judge: Judge | None = None) -> Run
 
 
 class Run:
-    """One run on disk. Every call looks at the file anew, so a run that is being written shows its latest state.
+    """A stored run. Every call reads the file again, so a run that is still being written shows its latest state.
 
     Returned by :func:`open_run`.
 
     Args:
         file: the run's SQLite file.
-        judge: whom :meth:`findings` asks where no findings are stored.
+        judge: function that computes findings if none are stored with the run.
     """
 
     def __init__(self, file: Path, judge: Judge | None = None) -> None:
@@ -71,6 +71,7 @@ class Run:
             pass
         self.path = file
         self._judge = judge
+        self._series: tuple[Any, list[tuple[int, str, str, str]]] | None = None  # of the last reading
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r}, {self.status})"
@@ -138,7 +139,7 @@ class Run:
         return [(vital, site, metric) for number, vital, site, metric in names if number in known]
 
     def verify(self) -> None:
-        """Read all of it; damage anywhere is a :class:`RunDamaged`."""
+        """Read the whole run and check its checksums; raises :class:`RunDamaged` if any part is damaged."""
         with opened(self.path) as tables:
             tables.meta(), tables.series(), tables.findings(), tables.forecasts()
             for _ in tables.batches():
@@ -149,17 +150,17 @@ class Run:
     def frame(
         self, vital: Choice = None, site: Choice = None, metric: Choice = None, *, abandoned: bool = False
     ) -> pl.DataFrame:
-        """Measurements in long form: step, vital, site, metric, value.
+        """Return measurements as a polars data frame with columns step, vital, site, metric and value.
 
         Args:
             vital: a name, several names, or a pattern with ``*`` and ``?``; None takes all.
-            site: the same for sites.
-            metric: the same for metrics.
-            abandoned: the measurements that were left behind when the run was resumed at an earlier step, instead of
-            the ones that count.
+            site: the same for site names.
+            metric: the same for metric names.
+            abandoned: return the measurements that became invalid when the run was resumed at an earlier step, instead
+                of the valid ones.
 
         Returns:
-            One row a measurement, in the order of steps.
+            One row per measurement, in the order of steps.
         """
         import polars as pl
 
@@ -175,7 +176,7 @@ class Run:
         )
 
     def by_series(self) -> Iterator[tuple[str, str, str, np.ndarray, np.ndarray]]:
-        """Every series as (vital, site, metric, steps, values), in the order in which they first appeared."""
+        """Return every series as (vital, site, metric, steps, values), in the order of first appearance."""
         names, steps, series, values = self._columns(None, None, None)
         order = np.lexsort((steps, series))  # stable: measurements of one step stay in the order they came
         steps, series, values = steps[order], series[order], values[order]
@@ -189,7 +190,7 @@ class Run:
     ) -> tuple[list[tuple[int, str, str, str]], np.ndarray, np.ndarray, np.ndarray]:
         """The names of the chosen series, and their measurements as columns in the order they were written."""
         with opened(self.path) as tables:
-            names = _chosen(tables, vital, site, metric)
+            names = self._chosen(tables, vital, site, metric)
             everything = vital is None and site is None and metric is None
             wanted = np.array([n[0] for n in names], np.int64)
             pieces = []
@@ -210,12 +211,12 @@ class Run:
         first: bool = False,
         last: bool = False,
     ) -> list[ArrayMeasurement]:
-        """Array measurements, in the order of their steps, with the dtype and shape they were written with.
+        """Return array measurements in the order of their steps, with original dtype and shape.
 
         Args:
             vital: a name, several names or a pattern, as in :meth:`frame`.
-            site: the same for sites.
-            metric: the same for metrics.
+            site: the same for site names.
+            metric: the same for metric names.
             first: only the earliest array of each series.
             last: only the latest array of each series.
 
@@ -223,14 +224,14 @@ class Run:
             The arrays.
         """
         if first and last:
-            raise ValueError("ask for the first or for the last arrays, not for both at once")
+            raise ValueError("give first=True or last=True, not both at once")
         return list(self._arrays(vital, site, metric, "min" if first else "max" if last else ""))
 
     def _arrays(self, vital: Choice, site: Choice, metric: Choice, end: str) -> Iterator[ArrayMeasurement]:
         from netvitals.capture import ArrayMeasurement  # brings torch, which the rest does without
 
         with opened(self.path) as tables:
-            by_id = {n[0]: n for n in _chosen(tables, vital, site, metric)}
+            by_id = {n[0]: n for n in self._chosen(tables, vital, site, metric)}
             begins = _begins(tables)
             heads = [h for h in tables.array_heads() if h.series in by_id and _is_current(h, begins)]
             if end:
@@ -240,16 +241,33 @@ class Run:
                 _, vital_name, site_name, metric_name = by_id[head.series]
                 yield ArrayMeasurement(head.step, vital_name, site_name, metric_name, tables.array(head))
 
+    def _chosen(self, tables: Tables, vital: Choice, site: Choice, metric: Choice) -> list[tuple[int, str, str, str]]:
+        """Number and name of the chosen series; a series is never renamed, so they are kept."""
+        summary = tables.summary()
+        key = (summary.shown.get("started"), summary.series)  # a run may also be overwritten by another
+        if self._series is None or self._series[0] != key:
+            self._series = key, tables.series()
+        every = self._series[1]
+        if vital is None and site is None and metric is None:
+            return every
+        for kind, choice, at in (("vital", vital, 1), ("site", site, 2), ("metric", metric, 3)):
+            names = sorted({str(n[at]) for n in every})
+            for one in [choice] if isinstance(choice, str) else choice or ():
+                if names and one not in names and "*" not in one and "?" not in one:
+                    near = difflib.get_close_matches(one, names, 3) or names[:8]
+                    raise LookupError(f"the run has no {kind} {one!r}; did you mean {', '.join(map(repr, near))}?")
+        return [n for n in every if _fits(n[1], vital) and _fits(n[2], site) and _fits(n[3], metric)]
+
     def findings(self) -> Sequence[Finding]:
-        """The findings that were stored with the run; where none were, what the judge says of it now, if one was
-        named."""
+        """Return the findings stored with the run. If none are stored, compute them with ``judge``, if there is one."""
         with opened(self.path) as tables:
             stored = [Finding.from_dict(record) for record in tables.findings()]
         return stored if stored or self._judge is None else self._judge(self)
 
     def forecasts(self) -> list[dict[str, Any]]:
-        """Every forecast as it was stored when it was made, but for those of abandoned branches;
-        ``netvitals.forecasts.log`` scores them."""
+        """Return every forecast as it was stored, except those from before the run was resumed at an earlier step.
+        ``netvitals.forecasts.forecast_log`` scores them.
+        """
         with opened(self.path) as tables:
             begins = _begins(tables)
             made = [(_end(segment, begins), record) for segment, record in tables.forecasts()]
@@ -308,19 +326,6 @@ def _current(batches: Iterable[Batch], begins: Sequence[int], *, abandoned: bool
             continue
         here = batch.steps >= end if abandoned else batch.steps < end
         yield Batch(batch.segment, batch.steps[here], batch.series[here], batch.values[here])
-
-
-def _chosen(tables: Tables, vital: Choice, site: Choice, metric: Choice) -> list[tuple[int, str, str, str]]:
-    every = tables.series()
-    if vital is None and site is None and metric is None:
-        return every
-    for kind, choice, at in (("vital", vital, 1), ("site", site, 2), ("metric", metric, 3)):
-        known = sorted({str(n[at]) for n in every})
-        for one in [choice] if isinstance(choice, str) else choice or ():
-            if known and one not in known and "*" not in one and "?" not in one:
-                near = difflib.get_close_matches(one, known, 3) or known[:8]
-                raise LookupError(f"the run has no {kind} {one!r}; did you mean {', '.join(map(repr, near))}?")
-    return [n for n in every if _fits(n[1], vital) and _fits(n[2], site) and _fits(n[3], metric)]
 
 
 def _fits(name: str, choice: Choice) -> bool:

@@ -104,14 +104,16 @@ def survey(file: Path) -> str | None:
 
 
 def recover(path: str | os.PathLike[str], out: str | os.PathLike[str] | None = None) -> Recovered:
-    """Write all that is intact of a damaged run to a new one; the damaged file is not touched.
+    """Copy all intact measurements of a damaged run to a new run; the damaged file is not changed.
 
     Args:
         path: the run, its folder or file.
-        out: where to; by default beside it, with ``-recovered`` in its name. A place that is taken is refused.
+        out: path of the new run; by default beside the old one, with ``-recovered`` in its name. An existing path is
+            refused.
 
     Returns:
-        What was found, with the ``path`` of the new run. Its metadata say under ``recovered`` what was lost.
+        A summary of what was recovered, with the ``path`` of the new run. Its metadata entry ``recovered`` says what
+        was lost.
 
     >>> import tempfile
     >>> from netvitals.capture import Measurement
@@ -125,7 +127,9 @@ def recover(path: str | os.PathLike[str], out: str | os.PathLike[str] | None = N
     """
     file = run_file(path)
     if not file.is_file():
-        raise FileNotFoundError(f"there is no file {file} to recover {hint('no-run')}")
+        raise FileNotFoundError(
+            f"there is no file {file}; give the folder or file of a run to recover {hint('no-run')}"
+        )
     found = _find(file)
     ledger = RunDatabase(out if out is not None else _beside(file), "refuse")
     try:
@@ -172,7 +176,7 @@ def _find(file: Path) -> Recovered:
     except ValueError as error:
         found.cut = str(error)
     if not (found.measurements or found.meta or found.arrays):
-        raise ValueError("no row of it is what a netvitals run holds")
+        raise ValueError("the file contains no intact row of a netvitals run")
     return found
 
 

@@ -52,7 +52,7 @@ class RunDamaged(ValueError):
 
 
 def run_file(path: str | os.PathLike[str]) -> Path:
-    """The SQLite file that ``path`` means: itself when it ends like one, else ``run.sqlite`` in that folder.
+    """Return the SQLite file of a run: ``path`` itself if it has the suffix of a database, else ``path/run.sqlite``.
 
     Args:
         path: a run's folder, or a file that ends in ``.sqlite``, ``.sqlite3`` or ``.db``; ``~`` is the home folder.
@@ -84,8 +84,8 @@ def make_folder(file: Path) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
         raise FileExistsError(
-            f"a run is a folder, and {file.parent} cannot be one: there is a file of that name "
-            f"on the way; choose another path {hint('run-exists')}"
+            f"a run needs a folder, but {file.parent} cannot be made because a file of that name exists; choose "
+            f"another path {hint('run-exists')}"
         ) from None
 
 
@@ -105,14 +105,18 @@ def create(file: Path) -> None:
             os.link(draft, file)  # unlike a renaming it fails where something is
         except FileExistsError:
             raise FileExistsError(
-                f"{file} already holds a run; choose another path, or remove it first {hint('run-exists')}"
+                f"{file} already contains a run; choose another path, or remove the run first {hint('run-exists')}"
             ) from None
         except OSError:  # a file system without hard links; the lock keeps other writers away
             if file.exists():
-                raise FileExistsError(f"{file} already holds a run; choose another path {hint('run-exists')}") from None
+                raise FileExistsError(
+                    f"{file} already contains a run; choose another path {hint('run-exists')}"
+                ) from None
             os.rename(draft, file)
     except sqlite3.Error as error:
-        raise OSError(f"{file} cannot be made ({error}); choose another path {hint('run-not-writable')}") from None
+        raise OSError(
+            f"the run file {file} cannot be created ({error}); choose another path {hint('run-not-writable')}"
+        ) from None
     finally:
         with contextlib.suppress(OSError):
             draft.unlink()
@@ -132,7 +136,9 @@ def remove(file: Path) -> None:
     try:
         connect(file)[0].close()
     except sqlite3.DatabaseError:
-        raise NoRun(f"{file} is not a netvitals run and stays as it is; choose another {hint('no-run')}") from None
+        raise NoRun(
+            f"{file} exists but is not a netvitals run, so it is not overwritten; choose another path {hint('no-run')}"
+        ) from None
     for one in (file, *(beside(file, end) for end in SIDE_FILES)):
         one.unlink(missing_ok=True)
 
@@ -169,8 +175,9 @@ def connect(file: Path) -> tuple[sqlite3.Connection, Budget]:
     log = beside(file, "-wal")
     if log.exists() and log.stat().st_size:
         raise OSError(
-            f"{file} was not closed, and its last measurements are in {log.name}, which cannot be read in a folder "
-            f"that cannot be written; copy it, or use netvitals recover {file} --out FOLDER {hint('run-not-writable')}"
+            f"{file} was not closed properly: its last measurements are in {log.name}, which cannot be read in a "
+            f"read-only folder. Copy the folder, or use netvitals recover {file} --out FOLDER "
+            f"{hint('run-not-writable')}"
         )
     # a folder that cannot be written has no place for the shared-memory file of WAL
     connection = sqlite3.connect(f"{uri}?mode=ro&immutable=1", uri=True, isolation_level=None)
@@ -191,10 +198,10 @@ def _check(connection: sqlite3.Connection, file: Path) -> Budget:
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     version = layout_of(connection)
     if application != APPLICATION:
-        raise sqlite3.DatabaseError("it lacks the mark that every run carries")
+        raise sqlite3.DatabaseError("the file is not marked as a netvitals run")
     if version not in (OLD, SCHEMA):
         raise NoRun(
-            f"{file} has layout {version} and this netvitals reads layout {SCHEMA}; "
+            f"{file} has file format {version}, but this version of netvitals reads format {SCHEMA}; "
             f"{'upgrade netvitals' if version > SCHEMA else 'export it with the netvitals that wrote it'} "
             f"{hint('run-layout')}"
         )

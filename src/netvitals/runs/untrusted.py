@@ -54,13 +54,15 @@ class Budget:
         self._left, given = self._most, 0
         try:
             for row in self._run.execute(statement, values):
-                given += sum(len(value) for value in row if isinstance(value, str | bytes))
+                for value in row:
+                    if isinstance(value, (str, bytes)):
+                        given += len(value)
                 if given > self.bytes:
-                    raise ValueError("its tables give more bytes than the file has")
+                    raise ValueError("the tables of the run file contain more bytes than the file has")
                 yield row
         except sqlite3.OperationalError:
             if self._left < 0:
-                raise ValueError("reading it takes more steps than its size allows") from None
+                raise ValueError("reading the run file takes more steps than its size allows") from None
             raise
 
     def row(self, statement: str, values: tuple[Any, ...] = ()) -> tuple[Any, ...] | None:
@@ -81,7 +83,7 @@ def check_side_files(file: Path) -> None:
         except OSError:
             continue
         if not stat.S_ISREG(mode):
-            raise ValueError(f"its side file {file.name}{ending} is no regular file")
+            raise ValueError(f"the side file {file.name}{ending} of the run is not a regular file")
 
 
 def check_tables(budget: Budget, layout: int) -> None:
@@ -90,11 +92,13 @@ def check_tables(budget: Budget, layout: int) -> None:
     found = {}
     for kind, name, sql in budget.rows("SELECT type, name, sql FROM sqlite_master LIMIT 50"):
         if str(name) in found or " ".join(str(sql).split()) != {**expected, **optional}.get(str(name)):
-            raise ValueError(f"its {str(kind)[:20]} {str(name)[:40]!r} is not one that netvitals writes")
+            raise ValueError(
+                f"the run file contains the {str(kind)[:20]} {str(name)[:40]!r}, which netvitals does not write"
+            )
         found[str(name)] = True
     missing = [name for name in expected if name not in found]
     if missing:
-        raise ValueError(f"its table {missing[0]!r} is missing")
+        raise ValueError(f"the table {missing[0]!r} of the run file is missing")
 
 
 @cache

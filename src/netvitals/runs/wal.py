@@ -25,7 +25,8 @@ def check(file: Path) -> None:
     written, taken = count(file)
     if taken < written:
         raise ValueError(
-            f"its side file {file.name}-wal has {taken} intact frames of {written}: the last measurements are lost"
+            f"the side file {file.name}-wal of the run has {taken} intact frames of {written}: the last measurements "
+            "are lost"
         )
 
 

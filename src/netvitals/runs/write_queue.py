@@ -131,7 +131,9 @@ def storable_array(array: ArrayMeasurement) -> tuple[ArrayMeasurement, list[str]
     """An array reading that can be stored; what holds no numbers is refused at once."""
     value = np.asarray(array.value)
     if value.dtype.kind not in "biufc":
-        raise TypeError(f"{array.vital}/{array.metric} at {array.site}: arrays hold numbers, got dtype {value.dtype}")
+        raise TypeError(
+            f"the array {array.vital}/{array.metric} at {array.site} must contain numbers, got dtype {value.dtype}"
+        )
     step, remarks = _step(array.step)
     return replace(array, value=value, step=step), remarks
 

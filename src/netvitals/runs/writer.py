@@ -33,12 +33,13 @@ PATIENCE_S = 20.0
 
 
 class RunWriter:
-    """Writes one run. No call waits for the disk except :meth:`flush` and :meth:`close`.
+    """Writes the measurements of one run to disk, in a background thread.
 
-    ``write`` puts its lists in a buffer; a background thread commits the buffer every ``flush_every`` seconds, so that
-    a process that is killed loses at most that. When the disk is full or the file is gone, that is said at once, the
-    writer keeps trying, and training goes on; what no longer fits in the buffer is dropped and counted
-    (``meta["dropped"]``). A value that cannot be stored is replaced, and ``meta["replaced"]`` says which.
+    Only :meth:`flush` and :meth:`close` wait for the disk. The background thread commits the buffer every
+    ``flush_every`` seconds, so a killed process loses at most that many seconds. If the disk is full or the file is
+    gone, a warning is given at once, writing is retried, and training continues. Measurements that no longer fit in the
+    buffer are dropped and counted in ``meta["dropped"]``. A value that cannot be stored is replaced, and
+    ``meta["replaced"]`` lists it.
 
     Args:
         path: a folder (the file is ``run.sqlite`` in it) or a file ending in ``.sqlite``. A place that already
@@ -104,7 +105,7 @@ class RunWriter:
             atexit.register(self._at_exit)
         if run_file(path) != self.path:
             warnings.warn(
-                f"{path} already holds a run; this one is written to {self.path} {hint('run-exists')}", stacklevel=2
+                f"{path} already contains a run; this run is written to {self.path} {hint('run-exists')}", stacklevel=2
             )
 
     @property
@@ -118,8 +119,8 @@ class RunWriter:
         for key in ("model", "parameters"):
             if key in notes and key in meta and notes[key] != meta[key]:
                 raise ValueError(
-                    f"the run at {self.path} has {key} {meta[key]}, and it is to go on with {key} {notes[key]}; "
-                    f"resume it with the model it was begun with, or choose another path {hint('run-of-another')}"
+                    f"the run at {self.path} has {key} {meta[key]}, but now {key} is {notes[key]}: resume it with the "
+                    f"same model, or choose another path {hint('run-of-another')}"
                 )
         end = max(summary.last_step + 1, int(summary.shown.get("steps", 0)))
         self.next_step = end if at is None else at
@@ -135,7 +136,7 @@ class RunWriter:
         }
 
     def write(self, measurements: Iterable[Measurement], arrays: Iterable[ArrayMeasurement] = ()) -> None:
-        """Hand over ``measurements`` of a step, and its ``arrays``; returns at once."""
+        """Add the ``measurements`` and ``arrays`` of a step to the write queue; returns at once."""
         self._check_open()
         columns, remarks = storable(measurements)
         stored: list[ArrayMeasurement] = []
@@ -146,7 +147,7 @@ class RunWriter:
         self._take([columns] if len(columns) else [], stored, remarks)
 
     def write_page(self, page: StepColumns) -> None:
-        """Hand over the measurements of a step in columns, a ``page`` as a watch has them; returns at once."""
+        """Add a ``page`` of measurements in columns, as a watch makes it, to the write queue; returns at once."""
         self._check_open()
         arrays = [storable_array(a)[0] for a in page.array_measurements()]
         self._take([Columns.of_page(page)] if len(page.values) else [], arrays, [])
@@ -154,7 +155,7 @@ class RunWriter:
     def _check_open(self) -> None:
         if self.closed:
             raise ValueError(
-                f"the run at {self.path} is closed; nothing can be written to it any more {hint('closed')}"
+                f"the run at {self.path} is closed, so nothing can be written to it any more {hint('closed')}"
             )
 
     def _take(self, columns: list[Columns], arrays: list[ArrayMeasurement], remarks: list[str]) -> None:
@@ -182,29 +183,29 @@ class RunWriter:
             )
 
     def note(self, key: str, value: Any) -> None:
-        """Set the entry ``key`` of the metadata to ``value`` (kept as JSON; what JSON cannot hold, as its text)."""
+        """Set the metadata entry ``key`` to ``value``, stored as JSON or, if this is not possible, as text."""
         with self._wake:
             self._pending.notes[text(key)] = as_json(value)
 
     def finding(self, *findings: Finding) -> None:
-        """Add findings to the run."""
+        """Add one or several findings to the run."""
         with self._wake:
             self._pending.findings += [as_json(f) for f in findings]
 
     def forecast(self, *records: Mapping[str, Any]) -> None:
-        """Add forecasts to the run, as plain values; each says in ``made_at`` when it was made."""
+        """Add forecasts to the run, as dicts of plain values with the step ``made_at``."""
         with self._wake:
             self._pending.forecasts += [as_json(record) for record in records]
 
     def replace_findings(self, findings: Iterable[Finding]) -> None:
-        """Put ``findings`` in the place of all earlier ones."""
+        """Replace all earlier findings of the run by ``findings``."""
         with self._wake:
             self._pending.replace_findings = True
             self._pending.findings = [as_json(f) for f in findings]
 
     def flush(self, timeout: float = 30.0) -> bool:
-        """Wait, at most ``timeout`` seconds, until everything handed over so far is on disk; False if it is not, or if
-        anything had to be dropped.
+        """Wait until everything in the write queue is on disk, at most ``timeout`` seconds. Returns False if the queue
+        is not on disk by then, or if measurements were dropped.
         """
         if not self.closed:
             with self._wake:
@@ -217,7 +218,9 @@ class RunWriter:
         return self._writable and not self._dropped and not self._pending.held
 
     def close(self, status: str = "finished") -> None:
-        """Write what is left, note in ``status`` how the run ended, and make the file whole (no side files remain)."""
+        """Write everything that is left, store the ``status`` of the run, and merge the side files into the run
+        file.
+        """
         if self.closed or os.getpid() != self._process:
             return
         self.note("status", status)
@@ -261,7 +264,7 @@ class RunWriter:
                 break
         if self._pending.held:
             self._warn(
-                f"{self._pending.held} measurements could not be written to {self.path} and are lost",
+                f"{self._pending.held} measurements could not be written to {self.path} and have been lost",
                 "lost-measurements",
             )
         self._ledger.close()
@@ -272,7 +275,7 @@ class RunWriter:
                 self.source()
         except Exception as error:
             self._complain(
-                f"measurements that wait could not be finished: {type(error).__name__}: {error}", "look-failed"
+                f"measurements that wait could not be finished: {type(error).__name__}: {error}", "measurement-failed"
             )
 
     def _try_to_commit(self, closing: bool) -> None:
@@ -285,7 +288,7 @@ class RunWriter:
                 make_folder(self.path)  # the last chance to keep what was measured
                 self._commit()
             if not self._writable:
-                self._warn(f"netvitals: {self.path} is written again", "run-not-writable")
+                self._warn(f"netvitals: writing to {self.path} works again", "run-not-writable")
             self._writable, self._complained = True, False
         except Exception as error:
             self._writable = False

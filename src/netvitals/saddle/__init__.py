@@ -57,9 +57,10 @@ from netvitals.saddle.measure.outlook import forecast_escape as forecast_escape
 from netvitals.saddle.measure.over_time import ImbalanceHistory as ImbalanceHistory
 from netvitals.saddle.measure.over_time import imbalance_over_time
 from netvitals.saddle.measure.pairs import ChainImbalance as ChainImbalance
-from netvitals.saddle.measure.pairs import balance_terms as balance_terms
 from netvitals.saddle.measure.pairs import chain_imbalance
+from netvitals.saddle.measure.pairs import imbalance_of as imbalance_of
 from netvitals.saddle.measure.pairs import layer_pairs as layer_pairs
+from netvitals.saddle.measure.pairs import pair_terms as pair_terms
 from netvitals.saddle.measure.plateau import Snapshot as Snapshot
 from netvitals.saddle.measure.plateau import fall_speed as fall_speed
 from netvitals.saddle.measure.plateau import measure_plateau

@@ -28,28 +28,29 @@ def plateau(
     level: float = 0.8,
     earlier: EscapeForecast | None = None,
 ) -> EscapeForecast:
-    """Forecast the end of the plateau that a model is on, and leave the model as it was.
+    """Forecast the step at which a loss plateau ends, from the model's gradients; the model is left unchanged.
 
-    From one measurement a copy is carried out of the saddle: when the loss *leaves* its plateau, a fall by a twentieth.
-    From several, given one by one with ``earlier``, the growth of the slope tells when the loss *has fallen by*
-    ``drop``. Its intervals are too narrow on most families (docs/forecasts.md). A forecast whose step has passed
-    without the drop silences those that follow.
+    With one measurement, a copy of the model is trained ahead until its loss has fallen by 5 %. With several
+    measurements, passed one by one as ``earlier``, the growth of the loss slope predicts when the loss will have fallen
+    by ``drop``. The intervals are too narrow on most kinds of networks (docs/forecasts.md). If the loss has not dropped
+    at a predicted step, no further forecast is made.
 
     Args:
-        model: as it is now.
+        model: the model at the current step.
         loss_fn: a function of (output, target), a mean over the batch; or its name.
         batch: the same fixed batch each time, (x, y).
         optimizer: SGD, Adam or sign descent, whose rule and learning rate count; or the learning rate of plain gradient
             descent. Its learning rate has to stay the same: with a schedule, watch the vital sign ``plateau``.
         mode: ``"as_is"``, ``"train"`` or ``"eval"``.
-        seed: what noise is left in the model is drawn with it.
+        seed: seed of the random numbers that the model draws.
         step: number of the training step.
-        drop: the share of the plateau's level that has to be gone.
+        drop: the fraction of the plateau's loss by which the loss must fall.
         level: nominal coverage of the interval.
-        earlier: what this function returned at the measurement before.
+        earlier: the result of this function at the previous measurement.
 
     Returns:
-        The forecast, or the reason why there is none. A measurement costs one gradient of the batch, a copy up to 125.
+        The forecast, or the reason why there is none. A measurement costs one gradient of the batch, training a copy up
+        to 125 gradients.
 
     >>> _ = torch.manual_seed(0)
     >>> net = nn.Sequential(nn.Linear(4, 16, bias=False), nn.Linear(16, 1, bias=False))
@@ -63,7 +64,7 @@ def plateau(
     (2, True)
     """
     if earlier is not None and not earlier.at < step:
-        raise ValueError(f"step must be after that of the measurement before, got {step} after {earlier.at}")
+        raise ValueError(f"step must be later than that of the previous measurement, got {step} after {earlier.at}")
     rule, why = _rule(optimizer)
     seen = measure_plateau(
         model,

@@ -23,7 +23,7 @@ def pair(x: Any, y: Any, what: str, least: int) -> tuple[Array, Array]:
     """Two samples of one length."""
     a, b = sample(x, f"{what}, x"), sample(y, f"{what}, y")
     if a.size != b.size:
-        raise ValueError(f"{what}: x has {a.size} values and y has {b.size}; they must come in pairs")
+        raise ValueError(f"{what}: x has {a.size} values and y has {b.size}; both must have the same number")
     if a.size < least:
         raise ValueError(f"{what}: needs at least {least} pairs, got {a.size}")
     return a, b
@@ -38,7 +38,9 @@ def numbers(values: Any) -> Array:
 def finite(array: Array, what: str) -> None:
     bad = int(array.size - np.isfinite(array).sum())
     if bad:
-        raise ValueError(f"{what}: {bad} of {array.size} values are NaN or infinite; drop them and say how many")
+        raise ValueError(
+            f"{what}: {bad} of {array.size} values are NaN or infinite; leave them out, and report how many"
+        )
 
 
 def varying(array: Array, what: str) -> None:

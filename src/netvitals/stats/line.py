@@ -101,7 +101,7 @@ def local_slopes(x: Any, y: Any, *, log: bool = True) -> Array:
     order = np.argsort(a, kind="stable")
     a, b = a[order], b[order]
     if np.any(np.diff(a) == 0):
-        raise ValueError("local slopes: x has repeated values; average y over them first")
+        raise ValueError("local slopes need different values of x: average y over repeated values of x first")
     return np.diff(b) / np.diff(a)
 
 
@@ -128,4 +128,4 @@ def _fit(a: Array, b: Array) -> Slope:
 def _positive(a: Array, b: Array) -> None:
     for name, v in (("x", a), ("y", b)):
         if np.any(v <= 0):
-            raise ValueError(f"log–log slope: {name} must be positive, smallest value is {v.min():g}")
+            raise ValueError(f"log–log slope: all values of {name} must be positive, the smallest is {v.min():g}")

@@ -83,17 +83,8 @@ def upper_quantile(rows: Tensor, q: float = 0.999, most: int = TAIL_SAMPLE) -> T
     return (1 - share) * top[:, -1] + share * top[:, -2]
 
 
-def nonzero_median(rows: Tensor) -> Tensor:
-    """Median of the elements above zero of each row of magnitudes; NaN if there are none.
-
-    >>> nonzero_median(torch.tensor([0.0, 0.0, 1.0, 2.0, 3.0]))
-    tensor(2.)
-    """
-    return rows.masked_fill(rows == 0, math.nan).nanmedian(-1).values
-
-
 def host_nonzero_median(rows: np.ndarray) -> np.ndarray:
-    """The same for rows that have left the device.
+    """Median of the elements above zero of each row of magnitudes; NaN if a row has none.
 
     >>> host_nonzero_median(np.array([[0.0, 0.0, 1.0, 2.0, 3.0], [0.0, 0.0, 0.0, 0.0, 0.0]]))
     array([ 2., nan])

@@ -85,7 +85,7 @@ def two_segments(
     a, b = pair(x, y, "two-segment fit", 5)
     levels = np.unique(a)
     if levels.size < 5:
-        raise ValueError(f"two-segment fit: needs at least 5 different x, got {levels.size}")
+        raise ValueError(f"two-segment fit: needs at least 5 different values of x, got {levels.size}")
     # at least two different x on each side, or one of the two slopes is not determined
     bounds = float(levels[1]), float(levels[-2])
     knot, rss, beta = _best(a, b, np.ones((1, a.size)), bounds, grid)
@@ -117,7 +117,7 @@ def _resamples(n: int, resamples: int, rng: np.random.Generator, groups: Any | N
     """How often each point is drawn in each resample."""
     labels = np.arange(n) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
     if labels.size != n:
-        raise ValueError(f"two-segment fit: {labels.size} group labels for {n} points")
+        raise ValueError(f"two-segment fit: each of the {n} points needs one group label, got {labels.size}")
     units = int(labels.max()) + 1
     if units < 3:
         raise ValueError(f"two-segment fit: needs at least 3 groups to resample, got {units}")

@@ -64,7 +64,7 @@ def effective_rank(matrix: Tensor, *, centred: bool = False) -> EffectiveRank:
     effective rank of 4×4: entropy 4.00, energy 4.00, stable 4.00, participation 4.00
     """
     if matrix.ndim < 2:
-        raise ValueError(f"expected a matrix, got a tensor of shape {tuple(matrix.shape)}")
+        raise ValueError(f"expected a matrix with two dimensions, got a tensor of shape {tuple(matrix.shape)}")
     m = matrix.detach().flatten(1)
     values = dict(zip(DEFINITIONS, spectrum_ranks(squared_spectrum(m, centred)).tolist()))
     return EffectiveRank(**values, shape=(m.shape[0], m.shape[1]))

@@ -3,7 +3,7 @@
 ``names()`` lists them, ``get(name)`` makes one, ``default()`` makes those that are on when nothing is chosen, and
 ``choose(["default", "plateau"])`` adds to them. Each class says what it means, what it writes and how often it looks:
 ``reference()`` makes ``docs/vital-signs.md`` of it. What they measure is there for everybody in the rooms behind them:
-``gates.measure``, ``drift.euler``, ``saddle.imbalance``, ``singular.readout``, ``curvature.interlayer``.
+``gates.measure``, ``drift.euler``, ``saddle.imbalance``, ``singular.readout``, ``curvature.between_layers``.
 """
 
 from __future__ import annotations
@@ -153,38 +153,38 @@ def choose(vitals: Iterable[Vital | str] | None = None, *, training: bool = True
 
 
 def how_often(vital: type[Vital]) -> str:
-    """How often a vital sign looks, in words.
+    """Say in words how often a vital sign is measured.
 
     Args:
         vital: a class of vital signs.
 
     Returns:
-        The words that follow "it looks on".
+        The words that follow "Measured".
 
     >>> how_often(Gates), how_often(Spikes), how_often(Rank)
-    ('every measured step', 'every 5th measured step', 'measured steps at least 2,000 training steps apart')
+    ('at every measured step', 'at every 5th measured step', 'at most once in 2,000 training steps')
     """
     if vital.min_steps > 1:
-        return f"measured steps at least {vital.min_steps:,} training steps apart"
+        return f"at most once in {vital.min_steps:,} training steps"
     if vital.later_every > vital.every:
-        return f"{_each(vital.every)}, and after the first {EARLY_MEASUREMENTS} on {_each(vital.later_every)}"
+        return f"{_each(vital.every)}; after the first {EARLY_MEASUREMENTS}, {_each(vital.later_every)}"
     return _each(vital.every)
 
 
 def _each(every: int) -> str:
     ending = {2: "nd", 3: "rd"}.get(every, "th")
-    return "every measured step" if every == 1 else f"every {every}{ending} measured step"
+    return "at every measured step" if every == 1 else f"at every {every}{ending} measured step"
 
 
 def entry(vital: type[Vital]) -> dict[str, Any]:
-    """Everything a vital sign says of itself, as plain data.
+    """Describe a vital sign as plain data.
 
     Args:
         vital: a class of vital signs.
 
     Returns:
-        Name, title, meaning, metrics with meaning and unit, how often it looks, whether it is on by default, and what
-        it needs.
+        Name, title, meaning, metrics with meaning and unit, how often it is measured, whether it is on by default, and
+        what it needs.
 
     >>> entry(REGISTRY["stream"])["title"]
     'Residual stream'
@@ -215,17 +215,18 @@ def reference() -> str:
     """
     parts = [
         "# The vital signs",
-        "Written by `netvitals vitals --reference` from the classes in `netvitals.vitals`. A pure number has no unit. "
-        "What is\npooled for the whole model has the metric's name (over elements), or ends in `:site` or `:channel`.",
-        "To add to those that are on by default: "
+        "Written by `netvitals vitals --reference` from the classes in `netvitals.vitals`. Pure numbers have no unit. "
+        "Values\npooled over the whole model have the metric's name if they are averaged over elements, and end in "
+        "`:site` or\n`:channel` if they are averaged over sites or channels.",
+        "To add a vital sign to the default ones: "
         '`nv.watch(model, optimizer=opt, probe=(x, y, loss_fn), vitals=["default", "plateau"])`.',
         table(),
     ]
     for name, kind in REGISTRY.items():
         rows = [_row(f"`{metric}`", meaning, unit) for metric, (meaning, unit) in kind.metrics.items()]
-        state = "On by default" if kind.default else "Only if asked for"
+        state = "On by default" if kind.default else "Off by default"
         needs = f"; needs {kind.needs}" if kind.needs else ""
-        parts += [f"## {kind.title} (`{name}`)", kind.meaning, f"{state}{needs}. It looks on {how_often(kind)}."]
+        parts += [f"## {kind.title} (`{name}`)", kind.meaning, f"{state}{needs}. Measured {how_often(kind)}."]
         parts.append("\n".join([_row("metric", "meaning", "unit"), "|---|---|---|", *rows]))
     return "\n\n".join(parts) + "\n"
 
@@ -241,9 +242,9 @@ def table() -> str:
     """
     lines = [_row("name", "what it tells", "metrics", "how often"), "|---|---|---|---|"]
     for name, kind in REGISTRY.items():
-        asked = "" if kind.default else f" Only if asked for{f'; needs {kind.needs}' if kind.needs else ''}."
+        extra = "" if kind.default else f" Off by default{f'; needs {kind.needs}' if kind.needs else ''}."
         shown = [m for m in kind.metrics if not m.endswith("_stderr")]
-        lines.append(_row(f"`{name}`", kind.meaning + asked, ", ".join(shown), how_often(kind)))
+        lines.append(_row(f"`{name}`", kind.meaning + extra, ", ".join(f"`{m}`" for m in shown), how_often(kind)))
     return "\n".join(lines)
 
 

@@ -2,8 +2,8 @@ r"""Attention: how large the scores of each head are, how widely it looks, and w
 
 With logits $s_{ij} = \text{scale}\, q_i \cdot k_j$ + mask and weights $p_{ij} = \mathrm{softmax}_j s_{ij}$, of each
 head: the largest $s_{ij}$ that is not masked; the entropy $H_i = -\sum_j p_{ij} \ln p_{ij}$ over $\ln n_i$, with $n_i$
-the keys that query i may see, averaged over queries with two or more; the mean weight on the first key, of the same
-queries; and the mean lengths of q, k and v. The map is never there as a whole: queries are taken in blocks.
+the keys that query i may see, averaged over queries with two or more; the mean attention weight on the first key, of
+the same queries; and the mean lengths of q, k and v. The map is never there as a whole: queries are taken in blocks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from netvitals.capture import HeadsView, Metric, Recorder, ReduceOverRanks, Site, Vital
 
-SINK = 0.3  # a head whose mean weight on the first key is above this rests on it
+SINK = 0.3  # a head whose mean attention weight on the first key is above this rests on it
 ENTRIES = 1 << 22  # of the map, at once
 MASKED = -1e4  # what is added to forbid a key is below this
 BY_HEAD = ("max_logit", "entropy", "first_token", "q_norm", "k_norm", "v_norm")
@@ -46,18 +46,18 @@ class AttentionVital(Vital):
     name = "attention"
     title = "Attention"
     meaning = (
-        "How large the scores of attention heads are, how widely the heads look, and whether they rest on the first "
-        "token. Scores that grow without bound come before a loss that diverges."
+        "Size of the attention scores, how many keys the heads attend to, and how much weight the first token gets. "
+        "Attention scores often grow without bound before the loss diverges."
     )
     metrics: ClassVar = {
-        "max_logit": Metric("largest score scale·q·k that is not masked"),
-        "entropy": Metric("entropy of the weights over that of equal weights", "share"),
-        "entropy_min": Metric("the same of the head that looks at least widely", "share"),
-        "first_token": Metric("mean weight on the first key", "share"),
-        "sink_heads": Metric("share of heads with more than 0.3 of their weight on the first key", "share"),
-        "q_norm": Metric("mean length of a query", "activation"),
-        "k_norm": Metric("mean length of a key", "activation"),
-        "v_norm": Metric("mean length of a value", "activation"),
+        "max_logit": Metric("largest unmasked attention score scale·q·k"),
+        "entropy": Metric("entropy of the attention weights, divided by its maximum", "share"),
+        "entropy_min": Metric("entropy of the head that attends to the fewest keys, divided by its maximum", "share"),
+        "first_token": Metric("mean attention weight on the first key", "share"),
+        "sink_heads": Metric("fraction of heads with more than 0.3 of their weight on the first key", "share"),
+        "q_norm": Metric("mean Euclidean norm of the query vectors", "activation"),
+        "k_norm": Metric("mean Euclidean norm of the key vectors", "activation"),
+        "v_norm": Metric("mean Euclidean norm of the value vectors", "activation"),
     }
     absent = "no attention was found"
     headline = ("max_logit", "entropy")
@@ -66,7 +66,9 @@ class AttentionVital(Vital):
 
     def __init__(self, block: int = ENTRIES) -> None:
         if block < 1:
-            raise ValueError(f"block counts entries of the attention map and must be 1 or more, got {block}")
+            raise ValueError(
+                f"block is a number of entries of the attention matrix and must be at least 1, got {block}"
+            )
         self.block = block
         self._recorder: Recorder | None = None
         self._heads: list[np.ndarray] = []

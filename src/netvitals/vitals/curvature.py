@@ -77,24 +77,24 @@ class Curvature(Vital):
     name = "curvature"
     title = "Curvature"
     meaning = (
-        "How the layers share curvature: each cell of a matrix is the Hessian's block between two places of the model, "
-        "row and column; the numbers of a single place are its diagonal."
+        "How strongly layers interact in the Hessian. Each cell of a matrix belongs to the Hessian block between two "
+        "layers, and the diagonal to single layers."
     )
     metrics: ClassVar = {
-        "resonance": Metric("Frobenius norm of the block"),
-        "coupling": Metric("the block against the two diagonal ones"),
-        "stable_rank": Metric("how many directions the block uses", "directions"),
-        "gn_gap": Metric("what Gauss–Newton leaves out, against what it keeps"),
-        "resonance_stderr": Metric("standard error of the resonance, over the probes"),
-        "coupling_stderr": Metric("standard error of the coupling, over the probes"),
-        "stable_rank_stderr": Metric("standard error of the stable rank, over the probes", "directions"),
-        "gn_gap_stderr": Metric("standard error of the gap, over the probes"),
-        "sharpness": Metric("largest eigenvalue of the parameters' Hessian, at least"),
-        "sharpness_residual": Metric("how far it may be from an eigenvalue"),
-        "sharpness_edge": Metric("it against the largest at which plain SGD is stable: 2/lr, 2(1+β)/lr with momentum"),
-        "trace": Metric("trace of the Hessian over the layer's parameters"),
-        "trace_stderr": Metric("standard error of the trace, over the probes"),
-        "cost": Metric("what this look cost, in gradients of the probe batch", "gradients"),
+        "resonance": Metric("Frobenius norm of the Hessian block between two layers"),
+        "coupling": Metric("norm of the Hessian block between two layers, divided by √ of their diagonal norms"),
+        "stable_rank": Metric("stable rank of the Hessian block: how many directions it uses", "directions"),
+        "gn_gap": Metric("GN-gap: norm of the Hessian minus Gauss–Newton, divided by the norm of Gauss–Newton"),
+        "resonance_stderr": Metric("standard error of the resonance, estimated over random probes"),
+        "coupling_stderr": Metric("standard error of the coupling, estimated over random probes"),
+        "stable_rank_stderr": Metric("standard error of the stable rank, estimated over random probes", "directions"),
+        "gn_gap_stderr": Metric("standard error of the GN-gap, estimated over random probes"),
+        "sharpness": Metric("lower bound on the largest eigenvalue of the Hessian of all parameters"),
+        "sharpness_residual": Metric("largest distance of the sharpness estimate from a true eigenvalue"),
+        "sharpness_edge": Metric("sharpness divided by the stability limit of SGD: 2/lr, or 2(1+β)/lr with momentum"),
+        "trace": Metric("trace of the Hessian block of the layer's parameters"),
+        "trace_stderr": Metric("standard error of the trace, estimated over random probes"),
+        "cost": Metric("cost of this measurement, in gradients of the probe batch", "gradients"),
     }
     headline = ("resonance", "sharpness")
     needs = "probe=(x, y, loss_fn)"
@@ -117,11 +117,13 @@ class Curvature(Vital):
         mode: Any = "train",
     ) -> None:
         if min_steps < 1:
-            raise ValueError(f"min_steps counts training steps and must be 1 or more, got {min_steps}")
+            raise ValueError(f"min_steps is a number of training steps and must be at least 1, got {min_steps}")
         if not share >= 0:
-            raise ValueError(f"share is a share of the time that passes and must not be negative, got {share}")
+            raise ValueError(f"share is a fraction of training time and must not be negative, got {share}")
         if unknown := [m for m in alert if m not in MATRICES]:
-            raise ValueError(f"there is no matrix {unknown[0]!r} to look for jumps in; there are {', '.join(MATRICES)}")
+            raise ValueError(
+                f"there is no matrix {unknown[0]!r} that can be checked for jumps; there are {', '.join(MATRICES)}"
+            )
         self.model, self.loss_fn, self.batch = model, loss_fn, batch
         self.nodes, self.min_steps, self.share, self.probes = nodes, min_steps, share, probes
         self.factor, self.alert, self.examples, self.mode = factor, tuple(alert), examples, mode
@@ -195,7 +197,8 @@ class Curvature(Vital):
 
         if self.model is None or self.loss_fn is None:
             raise ValueError(
-                f"this curvature has no model yet: give it to watch, or model, loss_fn and batch {hint('needs-probe')}"
+                "the vital sign curvature needs a model: pass it to watch(vitals=[...]), or give model, loss_fn and "
+                f"batch {hint('needs-probe')}"
             )
         start = time.perf_counter()
         if self.history and self._spent > self.share * (start - self._began):

@@ -40,14 +40,14 @@ class StreamFloor(Vital):
     name = "stream_floor"
     title = "Floor of the stream"
     meaning = (
-        "The weakest direction that is still active in the residual stream. Skips carry it through; where it vanishes, "
-        "a block cancels it."
+        "Smallest non-zero singular value of the residual stream. Skip connections preserve it. If it becomes zero "
+        "at a block, the block cancels a direction."
     )
     metrics: ClassVar = {
-        "sigma_r": Metric("smallest active singular value", "activation"),
-        "sigma_1": Metric("largest singular value", "activation"),
+        "sigma_r": Metric("smallest singular value among the active directions", "activation"),
+        "sigma_1": Metric("largest singular value of the residual stream", "activation"),
         "rank": Metric("number of active directions", "directions"),
-        "ratio": Metric("smallest active singular value over that of the first node"),
+        "ratio": Metric("smallest active singular value, divided by that at the first block"),
     }
     headline = ("ratio", "sigma_r")
     tensors_of = ("stream",)
@@ -112,15 +112,15 @@ class KFACFloor(Vital):
     name = "kfac_floor"
     title = "Gradient covariance"
     meaning = (
-        "Spectrum of G, the covariance of a layer's output gradients over examples. A falling floor means compression, "
-        "a jump new outputs."
+        "Eigenvalues of G, the covariance of a layer's output gradients over examples. If the smallest one falls, "
+        "the layer uses fewer directions. A jump up means new ones."
     )
     metrics: ClassVar = {
-        "lambda_min": Metric("smallest eigenvalue above rounding", "gradient²"),
-        "lambda_max": Metric("largest eigenvalue", "gradient²"),
-        "condition": Metric("their ratio"),
-        "trace": Metric("sum of eigenvalues", "gradient²"),
-        "zeros": Metric("eigenvalues at zero: gauges, and outputs without gradient", "directions"),
+        "lambda_min": Metric("smallest eigenvalue of G above rounding error", "gradient²"),
+        "lambda_max": Metric("largest eigenvalue of G", "gradient²"),
+        "condition": Metric("condition number: largest divided by smallest eigenvalue of G"),
+        "trace": Metric("trace: sum of the eigenvalues of G", "gradient²"),
+        "zeros": Metric("zero eigenvalues of G, from symmetries and outputs without gradient", "directions"),
     }
     headline = ("condition", "lambda_min")
     min_steps = 200
@@ -128,7 +128,7 @@ class KFACFloor(Vital):
 
     def __init__(self, min_steps: int = 200) -> None:
         if min_steps < 1:
-            raise ValueError(f"min_steps counts training steps and must be 1 or more, got {min_steps}")
+            raise ValueError(f"min_steps is a number of training steps and must be at least 1, got {min_steps}")
         self.min_steps = min_steps
 
     def gradient(self, recorder: Recorder, view: LinearView, g: Tensor) -> None:
@@ -173,12 +173,15 @@ class Orders(Vital):
 
     name = "orders"
     title = "Order"
-    meaning = "Of which order the nearest singular direction is: 1 is regular, 2 and more are degenerate."
+    meaning = (
+        "How degenerate the parameters are: the KL order of the nearest singular direction. Order 1 is regular, and "
+        "order 2 or more is degenerate."
+    )
     metrics: ClassVar = {
-        "order": Metric("largest order found"),
-        "singular": Metric("singular directions found", "directions"),
-        "limit": Metric("learning coefficient in the limit of many samples, where it is determined"),
-        "distance": Metric("way to the nearest", "weight"),
+        "order": Metric("largest KL order among the measured directions"),
+        "singular": Metric("number of singular directions among the measured ones", "directions"),
+        "limit": Metric("learning coefficient in the limit of many samples, if it could be determined"),
+        "distance": Metric("distance of the parameters to the nearest singular point", "weight"),
     }
     headline = ("order",)
     needs = "probe=(x, y, loss_fn), with torch's cross_entropy or mse_loss"
@@ -194,7 +197,7 @@ class Orders(Vital):
         units: int = 2,
     ) -> None:
         if min_steps < 1:
-            raise ValueError(f"min_steps counts training steps and must be 1 or more, got {min_steps}")
+            raise ValueError(f"min_steps is a number of training steps and must be at least 1, got {min_steps}")
         self.model, self.loss_fn, self.batch, self.units, self.min_steps = model, loss_fn, batch, units, min_steps
         self._given = model is not None
         if self._given:
@@ -218,7 +221,8 @@ class Orders(Vital):
 
         if self.model is None or self.batch is None:
             raise ValueError(
-                f"these orders have no model yet: give them to watch, or model, loss_fn and batch {hint('needs-probe')}"
+                "the vital sign orders needs a model: pass it to watch(vitals=[...]), or give model, loss_fn and "
+                f"batch {hint('needs-probe')}"
             )
         found = readout(self.model, self.loss_fn, self.batch, units=self.units, chains=0)
         singular = found.of("singular")

@@ -68,32 +68,36 @@ class Drift(Vital):
     name = "drift"
     title = "Drift"
     meaning = (
-        "Where the weights have gone since the start, and where the sign of the gradient sends them next. ⟨o, ∇ℓ⟩ at "
-        "the output says whether it goes on."
+        "How much the weights have changed since the start of training, and in which direction the mean gradient "
+        "pushes them. At the output, a positive ⟨o, ∇ℓ⟩ means that the drift continues."
     )
     metrics: ClassVar = {
-        "weight_mean": Metric("mean entry", "weight"),
+        "weight_mean": Metric("mean of the entries", "weight"),
         "weight_std": Metric("standard deviation of entries", "weight"),
         "min": Metric("smallest entry", "weight"),
         "max": Metric("largest entry", "weight"),
-        "norm": Metric("length of the tensor", "weight"),
-        "neg_fraction": Metric("share of negative entries", "share"),
-        "pos_fraction": Metric("share of positive entries", "share"),
+        "norm": Metric("Euclidean norm of the tensor", "weight"),
+        "neg_fraction": Metric("fraction of negative entries", "share"),
+        "pos_fraction": Metric("fraction of positive entries", "share"),
         "extreme_threshold": Metric("99.9 % quantile of |W|", "weight"),
-        "drift_z": Metric("mean change over the spread of the entries (an effect size)"),
-        "drift_t": Metric("mean change times √n over its spread (descriptive)"),
+        "drift_z": Metric("mean change divided by the standard deviation of the entries (an effect size)"),
+        "drift_t": Metric("mean change times √n, divided by the standard deviation of the change"),
         "grad_mean_abs": Metric("mean |gradient|", "gradient"),
-        "grad_norm": Metric("length of the gradient", "gradient"),
-        "g_pos": Metric("mean gradient at active inputs", "gradient"),
-        "g_all": Metric("mean gradient at all inputs", "gradient"),
-        "rho_pos": Metric("g_pos over mean |g|"),
-        "rho_all": Metric("g_all over mean |g|"),
-        "frac_units_pos": Metric("share of units with a positive mean gradient", "share"),
-        "slope": Metric("Σ a·g / Σ a²", "gradient / activation"),
-        "euler": Metric("Σ p·∂ℓ/∂p; at the output ⟨o, ∇ℓ⟩: positive means that the push to zero persists", "loss"),
+        "grad_norm": Metric("Euclidean norm of the gradient", "gradient"),
+        "g_pos": Metric("mean gradient at the inputs where the activation is active", "gradient"),
+        "g_all": Metric("mean gradient over all inputs of the activation", "gradient"),
+        "rho_pos": Metric("g_pos divided by mean |g|"),
+        "rho_all": Metric("g_all divided by mean |g|"),
+        "frac_units_pos": Metric("fraction of units with a positive mean gradient", "share"),
+        "slope": Metric("slope of the gradient g over the activation a, Σ a·g / Σ a²", "gradient / activation"),
+        "euler": Metric("Euler sum Σ p·∂ℓ/∂p; a positive value at the output means that outputs shrink", "loss"),
         "tot": Metric("mean weight gradient", "gradient"),
-        "prod": Metric("its part from the means", "gradient"),
-        "cov": Metric("its part from the covariance", "gradient"),
+        "prod": Metric(
+            "part of the mean weight gradient that comes from the means of input and output gradient", "gradient"
+        ),
+        "cov": Metric(
+            "part of the mean weight gradient that comes from the covariance of input and output gradient", "gradient"
+        ),
     }
     absent = "no parameter of the model has moved"
     headline = ("drift_z", "weight_mean")
@@ -105,7 +109,7 @@ class Drift(Vital):
     def __init__(self, reduction: Reduction = "mean", min_steps: int = 100) -> None:
         self._signs = SignWriter(reduction)
         if min_steps < 1:
-            raise ValueError(f"min_steps counts training steps and must be 1 or more, got {min_steps}")
+            raise ValueError(f"min_steps is a number of training steps and must be at least 1, got {min_steps}")
         self.weights_min_steps = min_steps
         self._read_at: int | None = None
         self._initial_std: dict[str, tuple[weakref.ref[Tensor], Tensor]] = {}
@@ -118,7 +122,7 @@ class Drift(Vital):
         if self._read_at is not None and 0 < recorder.step - self._read_at < self.weights_min_steps:
             return
         self._read_at = recorder.step
-        why = "it is complex: its entries have no sign and no order"
+        why = "a complex tensor: its entries have no sign and no order"
         recorder.skipped.update({f"{n} (drift)": why for n, p in view.params.items() if p.is_complex()})
         if view.pieces:
             write_drift(recorder, view)

@@ -1,10 +1,10 @@
 r"""Experts: who gets the tokens of a mixture, and how sure the router is.
 
 With $s_e$ the share of choices that fall on expert e: the load entropy $H = -\sum_e s_e \ln s_e$ over $\ln E$, the
-effective number of experts $\exp H$, the experts without a token on this look, those without one among the last
-$60\,E$ choices (an expert with a twentieth of an equal share gets one with probability $1 - e^{-3}$), and the largest
-share in units of an equal one. With $p$ the router's probabilities of a token: its entropy over $\ln E$, and the margin
-between the last expert that was chosen and the first that was not.
+effective number of experts $\exp H$, the experts without a token on this step, those without one among the last $60\,E$
+choices (an expert with a twentieth of an equal share gets one with probability $1 - e^{-3}$), and the largest share
+divided by an equal share. With $p$ the router's probabilities of a token: its entropy over $\ln E$, and the
+margin between the last expert that was chosen and the first that was not.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ class ExpertsVital(Vital):
     Of the model: the mean over routers, the sum of the dead, and the hottest of all.
 
     >>> ExpertsVital.metrics["dead"]
-    Metric(meaning='experts without a token on this look', unit='experts')
+    Metric(meaning='experts that received no token on this measured step', unit='experts')
     """
 
     name = "experts"
     title = "Experts"
     meaning = (
-        "Who gets the tokens of a mixture of experts, and how sure the router is. An expert without tokens is paid for "
-        "and never learns; one with most of them makes the others a waste."
+        "How a mixture of experts distributes its tokens, and how certain the router is. An expert without tokens "
+        "costs memory and never learns. If one expert gets most tokens, the others are not used."
     )
     metrics: ClassVar = {
-        "share": Metric("share of the choices that fall on an expert", "share"),
-        "load_entropy": Metric("entropy of these shares over that of equal ones", "share"),
-        "effective": Metric("effective number of experts, e to the entropy", "experts"),
-        "dead": Metric("experts without a token on this look", "experts"),
-        "unused": Metric("experts without a token on look after look, over 60 choices an expert", "experts"),
-        "hot": Metric("the largest share in units of an equal one"),
-        "router_entropy": Metric("mean entropy of the router's probabilities over that of equal ones", "share"),
-        "margin": Metric("mean gap between the last probability that was chosen and the first that was not", "share"),
+        "share": Metric("fraction of routing choices that select an expert", "share"),
+        "load_entropy": Metric("entropy of the token shares of the experts, divided by its maximum", "share"),
+        "effective": Metric("effective number of experts: exp of the entropy of their token shares", "experts"),
+        "dead": Metric("experts that received no token on this measured step", "experts"),
+        "unused": Metric("experts not selected in the last 60 choices per expert", "experts"),
+        "hot": Metric("token share of the busiest expert, divided by an equal share"),
+        "router_entropy": Metric("mean entropy of the router's probabilities, divided by its maximum", "share"),
+        "margin": Metric("mean gap between the lowest selected and the highest rejected probability", "share"),
     }
     absent = "no mixture of experts was found"
     headline = ("load_entropy", "effective", "unused")

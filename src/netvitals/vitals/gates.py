@@ -44,23 +44,23 @@ class Gates(Vital):
     name = "gates"
     title = "Gates"
     meaning = (
-        "How much gradient each activation lets through: a gate is |f′(x)|, and density is the share of gates that are "
-        "open. A layer that fades is a layer that stops learning."
+        "How much gradient each activation passes on. The gate of an input x is |f′(x)|, and gate density is the "
+        "fraction of gates above a threshold. A layer whose density falls towards zero stops learning."
     )
     metrics: ClassVar = {
-        "density@{theta}": Metric("share of gates above the threshold", "share"),
-        "mean": Metric("mean gate |f′(x)|"),
-        "q05": Metric("5 % quantile of gates"),
-        "q50": Metric("median gate"),
-        "q95": Metric("95 % quantile of gates"),
-        "variance": Metric("variance of f′(x)"),
+        "density@{theta}": Metric("fraction of gates above the threshold", "share"),
+        "mean": Metric("mean of the gates |f′(x)|"),
+        "q05": Metric("5 % quantile of the gates"),
+        "q50": Metric("median of the gates"),
+        "q95": Metric("95 % quantile of the gates"),
+        "variance": Metric("variance of the derivative f′(x)"),
         "first@{theta}": Metric(
-            "of a product: share of gates above the threshold that the second factor holds", "share"
+            "in a product u·v: fraction of entries with |v|, the gate of u, above the threshold", "share"
         ),
         "second@{theta}": Metric(
-            "of a product: share of gates above the threshold that the first factor holds", "share"
+            "in a product u·v: fraction of entries with |u|, the gate of v, above the threshold", "share"
         ),
-        "valid": Metric("share of channels whose gates are numbers", "share"),
+        "valid": Metric("fraction of channels whose gates could be computed (not NaN)", "share"),
     }
     absent = "no activation function was met"
     headline = ("density@0.01", "density@0.1", "mean")

@@ -42,14 +42,14 @@ class GaugeCharges(Vital):
 
     name = "gauge_charges"
     title = "Gauge drift"
-    meaning = "How far the optimiser has gone along directions that change nothing."
+    meaning = "How far the optimizer has moved along gauge symmetries, which leave the loss unchanged."
     metrics: ClassVar = {
-        "charge": Metric("conserved quantity of gradient flow", "weight²"),
-        "charge_moved": Metric("its change, relative"),
-        "orbit_moved": Metric("way along the orbit: log scale, or mean of the logits"),
+        "charge": Metric("quantity that gradient flow conserves because of this symmetry", "weight²"),
+        "charge_moved": Metric("relative change of the conserved quantity"),
+        "orbit_moved": Metric("position along the symmetry: log scale, or mean of the logits"),
     }
     headline = ("orbit_moved",)
-    needs = "a model with gauges, and probe= where an input cannot be guessed"
+    needs = "a model with gauge symmetries, and probe= if netvitals cannot guess an input"
 
     def __init__(self, gauges: Gauges | Iterable[Gauge] | nn.Module | None = None) -> None:
         self.gauges: tuple[Gauge, ...] = ()
@@ -71,7 +71,7 @@ class GaugeCharges(Vital):
             try:
                 self._take(find_gauges(context.model))
             except ValueError as error:
-                raise ValueError(f"{error} (to watch: probe=(x, y, loss_fn)) {hint('needs-probe')}") from error
+                raise ValueError(f"{error} (in watch, pass probe=(x, y, loss_fn)) {hint('needs-probe')}") from error
             return
         x, y, loss_fn = context.probe
         guess = "ce" if isinstance(y, Tensor) and not y.is_floating_point() else "mse"
@@ -83,8 +83,8 @@ class GaugeCharges(Vital):
         self.gauges = tuple(gauges)
         if not self.gauges:
             raise ValueError(
-                "no gauge was given or found, so there is no drift to measure; find_gauges(model, loss_fn, batch) "
-                f"says why {hint('needs-probe')}"
+                "this model has no gauge symmetry, so there is no drift to measure; find_gauges(model, loss_fn, "
+                f"batch).skipped gives the reasons {hint('needs-probe')}"
             )
         self._start = [(g.charge().clone(), orbit_position(g).clone()) for g in self.gauges]
 

@@ -41,16 +41,16 @@ class Gradients(Vital):
     name = "gradients"
     title = "Gradients"
     meaning = (
-        "How hard each parameter is pushed, and how far it moves. Healthy updates are about a thousandth of the "
+        "Size of the gradient and of the update of each parameter. A healthy update is about a thousandth of the "
         "weights."
     )
     metrics: ClassVar = {
-        "grad_norm": Metric("length of the gradient", "gradient"),
-        "grad_rms": Metric("root mean square of its entries, of tensors with two or more dimensions", "gradient"),
-        "update_norm": Metric("length of the step", "weight"),
-        "weight_norm": Metric("length of the weights", "weight"),
-        "update_ratio": Metric("step over weights"),
-        "descent": Metric("what this step takes off the loss to first order, −⟨gradient, step⟩", "loss"),
+        "grad_norm": Metric("Euclidean norm of the gradient", "gradient"),
+        "grad_rms": Metric("root mean square of the gradient, for tensors with two or more dimensions", "gradient"),
+        "update_norm": Metric("Euclidean norm of the update", "weight"),
+        "weight_norm": Metric("Euclidean norm of the weights", "weight"),
+        "update_ratio": Metric("norm of the update divided by norm of the weights"),
+        "descent": Metric("first-order decrease of the loss by this step, −⟨gradient, update⟩", "loss"),
     }
     absent = "no gradient arrived at a parameter"
     headline = ("update_ratio", "grad_norm", "weight_norm")

@@ -18,7 +18,7 @@ from netvitals import stats
 from netvitals._help import hint
 from netvitals.anatomy import Anatomy
 from netvitals.capture import Metric, ParameterView, Recorder, Vital, WatchContext
-from netvitals.saddle import balance_terms, layer_pairs, named_terms, pair_numbers
+from netvitals.saddle import imbalance_of, layer_pairs, named_terms, pair_numbers, pair_terms
 
 
 class Imbalance(Vital):
@@ -36,12 +36,12 @@ class Imbalance(Vital):
     name = "imbalance"
     title = "Imbalance"
     meaning = (
-        "How far neighbouring layers have moved apart: ‖Wₗ₊₁‖² − ‖Wₗ‖², which gradient flow conserves in linear "
-        "networks."
+        "How much the squared norms of adjacent layers differ: ‖Wₗ₊₁‖² − ‖Wₗ‖². In linear networks, gradient flow "
+        "keeps this difference constant."
     )
     metrics: ClassVar = {
-        "imbalance": Metric("‖Wₗ₊₁‖² − ‖Wₗ‖² − ‖bₗ‖²", "weight²"),
-        "relative": Metric("the same over the sum of the three, between −1 and 1"),
+        "imbalance": Metric("imbalance of two layers: ‖Wₗ₊₁‖² − ‖Wₗ‖² − ‖bₗ‖²", "weight²"),
+        "relative": Metric("imbalance divided by ‖Wₗ₊₁‖² + ‖Wₗ‖² + ‖bₗ‖²; between −1 and 1"),
     }
     absent = (
         "no two layers are joined by nothing but an activation: layers that are called more than once, "
@@ -57,7 +57,7 @@ class Imbalance(Vital):
         self._sites: list[str] = []
         self._skipped: dict[str, str] = {}
         self._names: list[str] = []
-        self._signs = np.empty(0)
+        self._terms: list[dict[str, float]] = []
 
     def parameters(self, recorder: Recorder, view: ParameterView) -> None:
         if view.anatomy is None:
@@ -72,23 +72,19 @@ class Imbalance(Vital):
         recorder.on_host((norms,), partial(self._finish, recorder), view.over("norm", self._names))
 
     def _finish(self, recorder: Recorder, norms: np.ndarray) -> None:
-        squares = norms * norms
-        delta = self._signs @ squares
-        recorder.put(self._sites, tuple(self.metrics), np.stack([delta, delta / (abs(self._signs) @ squares)], axis=1))
+        squares = dict(zip(self._names, norms * norms))
+        delta = np.array([imbalance_of(terms, squares.__getitem__) for terms in self._terms])
+        size = np.array([sum(squares[n] for n in terms) for terms in self._terms])
+        recorder.put(self._sites, tuple(self.metrics), np.stack([delta, delta / size], axis=1))
 
     def _read(self, view: ParameterView) -> None:
         assert view.anatomy is not None
         pairs, refused = layer_pairs(view.anatomy)
         self._skipped = {f"{place} (imbalance)": why for place, why in refused.items()}
         kept = [(a, b) for a, b in pairs if a.weight in view.params and b.weight in view.params]
-        terms = [{n: s for n, s in balance_terms(a, b).items() if n in view.params} for a, b in kept]
+        self._terms = [{n: s for n, s in pair_terms(a, b).items() if n in view.params} for a, b in kept]
         self._sites = [f"{a.name}→{b.name}" for a, b in kept]
-        self._names = list(dict.fromkeys(n for signs in terms for n in signs))
-        if self._names:
-            place = {name: i for i, name in enumerate(self._names)}
-            self._signs = np.zeros((len(terms), len(place)))
-            for row, signs in enumerate(terms):
-                self._signs[row, [place[n] for n in signs]] = list(signs.values())
+        self._names = list(dict.fromkeys(n for terms in self._terms for n in terms))
 
 
 class StepAccounting(Vital):
@@ -113,17 +109,17 @@ class StepAccounting(Vital):
     name = "accounting"
     title = "Step accounting"
     meaning = (
-        "What an optimizer step did to the imbalance of two layers, and what plain SGD would have done: momentum, Adam "
-        "and weight decay open the gap."
+        "How an optimizer step changes the imbalance of two layers, compared with plain SGD. Momentum, Adam and "
+        "weight decay make the two differ."
     )
     metrics: ClassVar = {
-        "delta": Metric("‖Wₗ₊₁‖² − ‖Wₗ‖² − ‖bₗ‖² after the step", "weight²"),
-        "change": Metric("its change in this step", "weight²"),
-        "predicted": Metric("its change under plain SGD with the same gradients", "weight²"),
-        "gap": Metric("what the gradient of this step does not explain", "weight²"),
+        "delta": Metric("imbalance ‖Wₗ₊₁‖² − ‖Wₗ‖² − ‖bₗ‖² after the step", "weight²"),
+        "change": Metric("change of the imbalance in this step", "weight²"),
+        "predicted": Metric("change of the imbalance that plain SGD with the same gradients would make", "weight²"),
+        "gap": Metric("measured change minus the change under plain SGD", "weight²"),
     }
     headline = ("gap", "change")
-    needs = "an optimizer that steps"
+    needs = "an optimizer"
 
     def __init__(
         self, pairs: Sequence[tuple[str, str]] | None = None, lr: float | Mapping[str, float] | None = None
@@ -134,8 +130,8 @@ class StepAccounting(Vital):
     def begin(self, context: WatchContext) -> None:
         if not context.training:
             raise ValueError(
-                f"the vital sign {self.name!r} looks at what an optimizer step did, and a checkup makes none: "
-                f"ask for it in watch {hint('needs-steps')}"
+                f"the vital sign {self.name!r} measures the effect of an optimizer step, but a checkup makes no step: "
+                f"use it in watch {hint('needs-steps')}"
             )
 
     def parameters(self, recorder: Recorder, view: ParameterView) -> None:
@@ -146,7 +142,7 @@ class StepAccounting(Vital):
             if view.anatomy is None:
                 return
             found, refused = layer_pairs(view.anatomy)
-            terms = {f"{a.name} → {b.name}": balance_terms(a, b) for a, b in found}
+            terms = {f"{a.name} → {b.name}": pair_terms(a, b) for a, b in found}
             recorder.skipped.update({f"{place} (accounting)": why for place, why in refused.items()})
         for place, signs in terms.items():
             if all(name in view.grads for name in list(signs)[:2]):

@@ -33,13 +33,13 @@ class Inputs(Vital):
 
     name = "inputs"
     title = "Inputs"
-    meaning = "What the first layer is given: its scale, whether the examples differ, whether the batches do."
+    meaning = "Scale of the inputs of the first layer, and whether examples and batches differ from each other."
     metrics: ClassVar = {
-        "mean": Metric("mean over everything", "input"),
-        "std": Metric("standard deviation over everything", "input"),
-        "max_abs": Metric("largest |x|", "input"),
-        "varying": Metric("mean spread of a feature over the examples, over the spread of everything"),
-        "mark": Metric("a sum that tells batches apart", "input"),
+        "mean": Metric("mean over all entries", "input"),
+        "std": Metric("standard deviation over all entries", "input"),
+        "max_abs": Metric("largest absolute input", "input"),
+        "varying": Metric("mean standard deviation of a feature over examples, divided by the overall one"),
+        "mark": Metric("a weighted sum of all inputs, to recognise batches that repeat", "input"),
     }
     absent = "no layer gets the inputs as they are, as numbers with two examples or more"
     headline = ("std", "mean")

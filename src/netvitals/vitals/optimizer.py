@@ -49,20 +49,20 @@ class OptimizerSettings(Vital):
     name = "optimizer"
     title = "Optimizer"
     meaning = (
-        "What the optimizer is set to, group by group, and what its schedule still holds: the learning rate and the "
-        "decay that are left say how far anything can still move."
+        "Settings of each parameter group, and the learning rate and decay that the schedule has left. They limit how "
+        "much the weights can still change."
     )
     metrics: ClassVar = {
-        "lr": Metric("learning rate of this step"),
-        "weight_decay": Metric("weight decay"),
-        "momentum": Metric("momentum, or β₁"),
-        "beta2": Metric("β₂ of Adam, α of RMSprop"),
-        "effective_lr": Metric("step over gradient: lr/(1 − momentum), or the mean of lr/(√v + ε) for Adam"),
-        "decay": Metric("share of a weight that this step takes away", "share"),
-        "lr_past": Metric("sum of learning rates since the watch began"),
-        "decay_past": Metric("sum of decays since the watch began: the integrated decay"),
-        "lr_rest": Metric("sum of the learning rates that are left, to the end of training"),
-        "decay_rest": Metric("the integrated decay that is left, to the end of training"),
+        "lr": Metric("learning rate at this step"),
+        "weight_decay": Metric("weight decay coefficient"),
+        "momentum": Metric("momentum of SGD, or β₁ of Adam"),
+        "beta2": Metric("coefficient β₂ of Adam, or α of RMSprop"),
+        "effective_lr": Metric("update per gradient: lr/(1 − momentum) for SGD, mean of lr/(√v + ε) for Adam"),
+        "decay": Metric("fraction of each weight that weight decay removes in this step", "share"),
+        "lr_past": Metric("sum of learning rates since the start of watching"),
+        "decay_past": Metric("integrated weight decay since the start of watching"),
+        "lr_rest": Metric("sum of the learning rates from now to the end of training"),
+        "decay_rest": Metric("integrated weight decay from now to the end of training"),
     }
     absent = "no torch optimizer that holds parameters of the model was seen"
     headline = ("lr", "decay_rest", "effective_lr")

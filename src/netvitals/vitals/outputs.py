@@ -37,20 +37,20 @@ class Outputs(Vital):
     name = "outputs"
     title = "Outputs"
     meaning = (
-        "What the loss asks of the outputs, read from its gradient: whether it is a cross-entropy of logits, its sign "
-        "and "
-        "its reduction, and what guessing would cost."
+        "What the gradient at the output shows about the loss: its type, sign and reduction, and the loss of guessing."
     )
     metrics: ClassVar = {
-        "scale": Metric("the gradient over that of a mean cross-entropy: 1, negative for a wrong sign"),
-        "misfit": Metric("share of the gradient that a cross-entropy of logits does not explain", "share"),
-        "double_misfit": Metric("the same with a softmax before it", "share"),
-        "probabilities": Metric("share of rows that are not negative and sum to one", "share"),
-        "chance": Metric("entropy of the labels of the batch: what guessing costs", "nats"),
-        "accuracy": Metric("share of rows whose largest output is the label", "share"),
-        "spread": Metric("mean standard deviation of a row of outputs"),
-        "rows": Metric("rows that the loss counts", "rows"),
-        "classes": Metric("outputs of a row", "classes"),
+        "scale": Metric("gradient divided by that of a mean cross-entropy: 1 is normal, negative is a wrong sign"),
+        "misfit": Metric("fraction of the gradient that a cross-entropy of logits does not explain", "share"),
+        "double_misfit": Metric(
+            "fraction of the gradient that a cross-entropy of a double softmax does not explain", "share"
+        ),
+        "probabilities": Metric("fraction of output rows that are probabilities: not negative, sum one", "share"),
+        "chance": Metric("entropy of the labels of the batch, which is the loss of guessing", "nats"),
+        "accuracy": Metric("accuracy: fraction of rows whose largest output is at the label", "share"),
+        "spread": Metric("standard deviation of the outputs of one row, averaged over rows"),
+        "rows": Metric("number of output rows that the loss uses", "rows"),
+        "classes": Metric("number of outputs per row", "classes"),
     }
     absent = "no gradient arrived at rows of two or more outputs"
     headline = ("accuracy", "scale")

@@ -56,21 +56,21 @@ class PlateauForecast(Vital):
     name = "plateau"
     title = "Plateau"
     meaning = (
-        "Why the loss is flat, and when it will drop: the signal grows out of small layers by a law that knows the "
-        "step of its escape."
+        "Whether the loss is on a plateau because some layers are small, and when it will drop. The growth of a "
+        "first-order signal predicts the step at which the plateau ends."
     )
     metrics: ClassVar = {
-        "signal": Metric("how much of the resting loss the first order takes away", "loss"),
+        "signal": Metric("signal: first-order decrease of the loss compared with a constant output", "loss"),
         "loss": Metric("loss on the probe batch", "loss"),
-        "resting": Metric("loss on the probe batch of a model that answers the same to everything", "loss"),
-        "escape": Metric("the step at which the plateau is expected to end", "step"),
-        "low": Metric("lower end of its interval", "step"),
-        "high": Metric("upper end of its interval", "step"),
-        "small_layers": Metric("layers that are small, whose product the signal is", "layers"),
-        "speed": Metric("fall of the loss per unit of learning rate, by the optimizer's own rule", "loss"),
-        "drop": Metric("share of the plateau's level that has to be gone by then", "share"),
-        "rest": Metric("the loss that this plateau began with", "loss"),
-        "coverage": Metric("how often the interval is to hold the truth", "share"),
+        "resting": Metric("loss of a constant output (independent of the input) on the probe batch", "loss"),
+        "escape": Metric("step at which the plateau is expected to end", "step"),
+        "low": Metric("earliest likely step at which the plateau ends", "step"),
+        "high": Metric("latest likely step at which the plateau ends", "step"),
+        "small_layers": Metric("number of layers whose weights are small", "layers"),
+        "speed": Metric("decrease of the loss per unit of learning rate, under the optimizer's update rule", "loss"),
+        "drop": Metric("fraction by which the loss must fall for the plateau to count as ended", "share"),
+        "rest": Metric("loss at the start of this plateau", "loss"),
+        "coverage": Metric("nominal coverage of the interval from low to high", "share"),
     }
     headline = ("escape", "signal", "loss")
     needs = "probe=(x, y, loss_fn) and optimizer= (without a probe only the speed of the loss is measured)"
@@ -134,8 +134,8 @@ class PlateauForecast(Vital):
         """
         if self.model is None or self.loss_fn is None or self.batch is None:
             raise ValueError(
-                f"this plateau forecast has no model yet: give it to watch, or model, loss_fn and batch "
-                f"{hint('needs-probe')}"
+                "the vital sign plateau needs a model: pass it to watch(vitals=[...]), or give model, loss_fn and "
+                f"batch {hint('needs-probe')}"
             )
         if self._anatomy is None:
             self._anatomy = chart(self.model, inputs_of(self.model, self.batch).inputs, keep_tensors=False)

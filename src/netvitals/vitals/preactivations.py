@@ -61,21 +61,19 @@ class Preactivations(Vital):
 
     name = "preactivations"
     title = "Pre-activations"
-    meaning = "How the input of each activation is distributed. Where its mean and spread go, the gates follow."
+    meaning = "Mean and spread of the input of each activation. When they change, the gates change too."
     metrics: ClassVar = {
-        "mean": Metric("mean input", "activation"),
-        "std": Metric("standard deviation over everything", "activation"),
-        "sigma": Metric("mean over channels of their own standard deviation", "activation"),
-        "mean_spread": Metric("how far channel means lie apart", "activation"),
-        "sigma_spread": Metric("how far channel deviations lie apart", "activation"),
-        "preact_drift": Metric("mean over standard deviation: below zero, inputs lean to the shut side"),
-        "neg_preact": Metric("share of inputs at or below zero", "share"),
-        "mu": Metric("mean input of each channel", "activation"),
-        "shape": Metric(
-            "17 quantiles of the standardised input of each channel, from at most 128 evenly strided entries"
-        ),
-        "scale": Metric("mean |γ| of a norm"),
-        "shift": Metric("mean β of a norm"),
+        "mean": Metric("mean of the input", "activation"),
+        "std": Metric("standard deviation over all entries", "activation"),
+        "sigma": Metric("standard deviation within a channel, averaged over channels", "activation"),
+        "mean_spread": Metric("standard deviation of the channel means", "activation"),
+        "sigma_spread": Metric("standard deviation over channels of their standard deviations", "activation"),
+        "preact_drift": Metric("mean divided by standard deviation; below zero, most inputs are negative"),
+        "neg_preact": Metric("fraction of inputs that are zero or negative", "share"),
+        "mu": Metric("mean of the input for each channel", "activation"),
+        "shape": Metric("17 quantiles of the standardised input of each channel, from up to 128 sampled entries"),
+        "scale": Metric("mean |γ| of a normalisation layer"),
+        "shift": Metric("mean β of a normalisation layer"),
     }
     absent = "no activation function was met"
     headline = ("preact_drift", "sigma", "mean")

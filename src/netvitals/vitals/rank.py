@@ -39,12 +39,12 @@ class Rank(Vital):
 
     name = "rank"
     title = "Effective rank"
-    meaning = "How many directions a matrix really uses."
+    meaning = "Effective rank of each matrix: how many directions it really uses."
     metrics: ClassVar = {
-        "entropy": Metric("exp of the entropy of the singular values", "directions"),
-        "energy": Metric("the same of their squares", "directions"),
-        "stable": Metric("sum of squares over the largest", "directions"),
-        "participation": Metric("squared sum of squares over sum of fourth powers", "directions"),
+        "entropy": Metric("effective rank: exp of the entropy of the normalised singular values", "directions"),
+        "energy": Metric("effective rank: exp of the entropy of the normalised squared singular values", "directions"),
+        "stable": Metric("stable rank: sum of squared singular values divided by the largest", "directions"),
+        "participation": Metric("participation ratio: (Σ σ²)² / Σ σ⁴ of the singular values σ", "directions"),
     }
     absent = "no layer with two examples or more was met"
     headline = ("entropy",)
@@ -54,7 +54,7 @@ class Rank(Vital):
 
     def __init__(self, min_steps: int = 2000) -> None:
         if min_steps < 1:
-            raise ValueError(f"min_steps counts training steps and must be 1 or more, got {min_steps}")
+            raise ValueError(f"min_steps is a number of training steps and must be at least 1, got {min_steps}")
         self.min_steps = min_steps
         self._read_at: int | None = None
         self._features: Tensor | None = None
@@ -83,7 +83,7 @@ class Rank(Vital):
         shapes: dict[tuple[object, ...], list[str]] = {}
         for name, p in view.params.items():
             if p.is_complex() and p.ndim >= 2:
-                recorder.skipped[f"{name} (rank)"] = "it is complex: ranks of real matrices are measured"
+                recorder.skipped[f"{name} (rank)"] = "a complex matrix: only ranks of real matrices are measured"
             if p.ndim >= 2 and p.is_floating_point() and 1 < min(p.shape[0], p[0].numel()) <= WIDEST:
                 shapes.setdefault((p.shape[0], p[0].numel(), p.device), []).append(name)
         for names in shapes.values():

@@ -36,36 +36,36 @@ class RanksVital(Vital):
     name = "ranks"
     title = "Ranks and micro-batches"
     meaning = (
-        "Whether one rank or one micro-batch differs from the others, and which of them a gradient came from that is "
-        "too long, or not finite."
+        "Whether one rank or micro-batch differs from the others in gradient, output or loss. Names the one with a "
+        "gradient that is too large or not finite."
     )
     metrics: ClassVar = {
-        "grad_over_median": Metric("longest gradient of a micro-batch over the median one"),
-        "grad_spread": Metric("standard deviation of the gradients' lengths over their mean"),
-        "grad_rank": Metric("rank of the longest gradient", "index"),
-        "grad_micro_batch": Metric("micro-batch of the longest gradient", "index"),
-        "scale_over_median": Metric("largest root mean square of the output over the median one"),
-        "scale_spread": Metric("standard deviation of the output's root mean squares over their mean"),
-        "scale_rank": Metric("rank of the largest output", "index"),
-        "scale_micro_batch": Metric("micro-batch of the largest output", "index"),
-        "loss_over_median": Metric("largest loss of a micro-batch over the median one"),
-        "loss_spread": Metric("standard deviation of the losses over their mean"),
-        "loss_rank": Metric("rank of the largest loss", "index"),
-        "loss_micro_batch": Metric("micro-batch of the largest loss", "index"),
-        "not_finite": Metric("micro-batches whose gradient is not finite", "micro-batches"),
-        "grad_norm": Metric("length of the gradient by rank and micro-batch", "gradient"),
-        "output_scale": Metric("root mean square of the output by rank and micro-batch", "activation"),
-        "loss": Metric("loss by rank and micro-batch", "loss"),
+        "grad_over_median": Metric("largest gradient norm of a micro-batch, divided by the median"),
+        "grad_spread": Metric("standard deviation of the gradient norms over micro-batches, divided by their mean"),
+        "grad_rank": Metric("process rank with the largest gradient norm", "index"),
+        "grad_micro_batch": Metric("micro-batch with the largest gradient norm", "index"),
+        "scale_over_median": Metric("largest root mean square of the output of a micro-batch, divided by the median"),
+        "scale_spread": Metric("standard deviation of the output's root mean square, divided by its mean"),
+        "scale_rank": Metric("process rank with the largest output", "index"),
+        "scale_micro_batch": Metric("micro-batch with the largest output", "index"),
+        "loss_over_median": Metric("largest loss of a micro-batch, divided by the median"),
+        "loss_spread": Metric("standard deviation of the loss over micro-batches, divided by its mean"),
+        "loss_rank": Metric("process rank with the largest loss", "index"),
+        "loss_micro_batch": Metric("micro-batch with the largest loss", "index"),
+        "not_finite": Metric("number of micro-batches whose gradient is not finite", "micro-batches"),
+        "grad_norm": Metric("norm of the gradient, by rank and micro-batch", "gradient"),
+        "output_scale": Metric("root mean square of the output, by rank and micro-batch", "activation"),
+        "loss": Metric("loss, by rank and micro-batch", "loss"),
     }
     headline = ("grad_over_median", "grad_spread")
-    needs = "several ranks, or several micro-batches a step"
+    needs = "several ranks, or several micro-batches per step"
     takes_pieces = True
 
     def begin(self, context: WatchContext) -> None:
         if not context.training:
             raise ValueError(
-                f"the vital sign {self.name!r} compares ranks and micro-batches of a step, and a checkup makes none: "
-                f"ask for it in watch {hint('needs-steps')}"
+                f"the vital sign {self.name!r} compares ranks and micro-batches of a training step, but a checkup "
+                f"makes no step: use it in watch {hint('needs-steps')}"
             )
 
     def parameters(self, recorder: Recorder, view: ParameterView) -> None:
@@ -82,7 +82,7 @@ class RanksVital(Vital):
 
         Args:
             recorder: where the numbers are written.
-            table: gradient length, output scale and loss by rank and micro-batch.
+            table: gradient length, output scale and loss, by rank and micro-batch.
         """
         names: list[str] = []
         values: list[float] = []

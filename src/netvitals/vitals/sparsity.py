@@ -43,16 +43,16 @@ class Sparsity(Vital):
     name = "sparsity"
     title = "Sparsity"
     meaning = (
-        "How much of an activation's output is zero, or as good as zero. Short runs lose accuracy beyond about 70 %; "
-        "how much comes back as they train on depends on the network."
+        "What fraction of an activation's output is zero or almost zero. Short runs lose accuracy above about 70 % "
+        "sparsity. How much of it longer training recovers depends on the network."
     )
     metrics: ClassVar = {
-        "hard": Metric("share of exact zeros", "share"),
-        "soft": Metric("share below one hundredth of the largest", "share"),
-        "soft_abs": Metric("share below one thousandth", "share"),
-        "neg_preact": Metric("share of inputs at or below zero", "share"),
-        "dead_units": Metric("share of units that are zero on the whole batch", "share"),
-        "always_on": Metric("share of units that are zero on nothing", "share"),
+        "hard": Metric("fraction of outputs that are exactly zero", "share"),
+        "soft": Metric("fraction of outputs below 1 % of the largest output", "share"),
+        "soft_abs": Metric("fraction of outputs whose absolute value is below 0.001", "share"),
+        "neg_preact": Metric("fraction of inputs that are zero or negative", "share"),
+        "dead_units": Metric("fraction of units that are zero for the whole batch", "share"),
+        "always_on": Metric("fraction of units that are never zero on the batch", "share"),
     }
     absent = "no activation function was met"
     headline = ("hard", "soft")
@@ -60,7 +60,7 @@ class Sparsity(Vital):
 
     def __init__(self, tau: float = SOFT_RELATIVE, tau_abs: float = SOFT_ABSOLUTE) -> None:
         if not 0 <= tau < 1:
-            raise ValueError(f"tau is a share of the largest activation and must lie in [0, 1), got {tau}")
+            raise ValueError(f"tau is a fraction of the largest activation and must lie in [0, 1), got {tau}")
         self.tau, self.tau_abs = tau, tau_abs
         self._pool, self._soft_pool = Pool(METRICS), Pool(SOFT_METRICS)
         self._table, self._soft_table = PooledTable(self._finish), PooledTable(self._finish_soft)

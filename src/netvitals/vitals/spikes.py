@@ -58,20 +58,20 @@ class Spikes(Vital):
 
     name = "spikes"
     title = "Spikes"
-    meaning = "Single activations that tower over the rest, and where they sit."
+    meaning = "Single activations that are much larger than all others, and where they occur."
     metrics: ClassVar = {
-        "max_abs": Metric("largest |a|", "activation"),
-        "p999": Metric("99.9 % quantile of |a|", "activation"),
-        "max_over_mean": Metric("largest over mean |a|"),
-        "max_over_median": Metric("largest over median of the non-zero |a|"),
-        "kurtosis": Metric("fourth moment over squared variance"),
-        "spike_count": Metric("entries above 20 root mean squares", "entries"),
-        "token": Metric("position of the largest in its sequence or image", "index"),
-        "sample": Metric("example of the batch that holds the largest", "index"),
-        "channel": Metric("channel of the largest", "index"),
-        "massive": Metric("1 where the largest exceeds 100 and 1000 medians", "0 or 1"),
-        "peak_layer": Metric("which activation holds the largest", "index"),
-        "intermediate_peak": Metric("1 where it is neither the first nor the last", "0 or 1"),
+        "max_abs": Metric("largest absolute activation", "activation"),
+        "p999": Metric("99.9 % quantile of the absolute activations", "activation"),
+        "max_over_mean": Metric("largest |a| divided by mean |a|"),
+        "max_over_median": Metric("largest |a| divided by the median of the non-zero |a|"),
+        "kurtosis": Metric("kurtosis: fourth central moment divided by the squared variance"),
+        "spike_count": Metric("number of entries above 20 times the root mean square", "entries"),
+        "token": Metric("position of the largest activation in its sequence or image", "index"),
+        "sample": Metric("index of the example with the largest activation", "index"),
+        "channel": Metric("channel of the largest activation", "index"),
+        "massive": Metric("1 if the largest activation is above 100 and above 1000 times the median", "0 or 1"),
+        "peak_layer": Metric("index of the layer with the largest activation", "index"),
+        "intermediate_peak": Metric("1 if the largest activation is in neither the first nor the last layer", "0 or 1"),
     }
     absent = "no residual stream and no attention was found"
     headline = ("max_over_mean", "max_abs")
@@ -82,7 +82,7 @@ class Spikes(Vital):
 
     def __init__(self, k: float = SPIKE_RMS) -> None:
         if not k > 0:
-            raise ValueError(f"k counts root mean squares and must be positive, got {k}")
+            raise ValueError(f"k is a multiple of the root mean square and must be positive, got {k}")
         self.k = k
         self._recorder: Recorder | None = None
         self._maxima: list[tuple[int, float]] = []

@@ -1,8 +1,8 @@
 r"""The residual stream: what each block hands on.
 
 Of a stream $h$ with rows $h_r$ (tokens, or positions of an image): the mean row norm $\overline{\|h_r\|}$, the standard
-deviation $\sigma$ over all elements, the root mean square, the growth of the norm over the block before, and the share
-of the mean square that all rows have in common, $\|\bar h\|^2 / \overline{\|h_r\|^2}$.
+deviation $\sigma$ over all elements, the root mean square, the growth of the norm over the block before, and the
+fraction of the mean square that is common to all tokens, $\|\bar h\|^2 / \overline{\|h_r\|^2}$.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class StreamVital(Vital):
 
     name = "stream"
     title = "Residual stream"
-    meaning = "What each block hands on to the next."
+    meaning = "Size of the residual stream after each block."
     metrics: ClassVar = {
-        "norm": Metric("mean length of a row", "activation"),
-        "sigma": Metric("standard deviation over everything", "activation"),
-        "rms": Metric("root mean square", "activation"),
-        "growth": Metric("length over that of the block before"),
-        "common": Metric("share of the mean square that all rows have in common", "share"),
+        "norm": Metric("mean Euclidean norm of a token's vector", "activation"),
+        "sigma": Metric("standard deviation over all entries", "activation"),
+        "rms": Metric("root mean square over all entries", "activation"),
+        "growth": Metric("mean norm divided by that after the previous block"),
+        "common": Metric("fraction of the mean square that is common to all tokens", "share"),
     }
     absent = "no residual stream was found"
     headline = ("norm",)

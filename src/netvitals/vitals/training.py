@@ -43,17 +43,17 @@ class Training(Vital):
 
     name = "training"
     title = "Training loop"
-    meaning = "How the loop is written: what was left in the gradients, which modules stand in eval mode."
+    meaning = "Common mistakes in a training loop: gradients that were not zeroed, and modules left in eval mode."
     metrics: ClassVar = {
-        "carried": Metric("gradient that was there before the backward pass, over the one after it"),
-        "passes": Metric("forward passes since the optimizer stepped", "passes"),
-        "norms": Metric("batch norms in the model", "modules"),
-        "eval_norms": Metric("batch norms in eval mode", "modules"),
-        "unused_statistics": Metric("batch norms in eval mode that have never seen a batch", "modules"),
-        "eval_dropouts": Metric("dropouts in eval mode", "modules"),
-        "zero_share": Metric("share of exact zeros in a sample of the gradient", "share"),
-        "smallest": Metric("smallest |g| above zero in that sample", "gradient"),
-        "multiples": Metric("share of the others that are whole multiples of it", "share"),
+        "carried": Metric("norm of the gradient before the backward pass, divided by that after it"),
+        "passes": Metric("forward passes since the last optimizer step", "passes"),
+        "norms": Metric("batch norm layers in the model", "modules"),
+        "eval_norms": Metric("batch norm layers in eval mode", "modules"),
+        "unused_statistics": Metric("batch norm layers in eval mode whose statistics were never updated", "modules"),
+        "eval_dropouts": Metric("dropout layers in eval mode", "modules"),
+        "zero_share": Metric("fraction of exact zeros in a sample of gradient entries", "share"),
+        "smallest": Metric("smallest non-zero absolute value in a sample of gradient entries", "gradient"),
+        "multiples": Metric("fraction of sampled gradient entries that are multiples of the smallest one", "share"),
     }
     absent = "no gradient arrived at a parameter"
     headline = ("carried", "eval_norms")

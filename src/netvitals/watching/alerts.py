@@ -34,7 +34,7 @@ def listener_of(on_finding: Any) -> Heard | None:
         _check_address(on_finding)
         return lambda finding: _post(on_finding, finding)
     raise TypeError(
-        f"on_finding is a function of one finding or the address of a web hook, got a {type(on_finding).__name__}"
+        f"on_finding must be a function of one finding or the address of a web hook, got a {type(on_finding).__name__}"
     )
 
 
@@ -54,7 +54,7 @@ def _check_address(address: str) -> None:
     except ValueError:
         wrong = "its host or its port is malformed"
     if wrong:
-        raise ValueError(f"on_finding is not the address of a web hook: {wrong} {hint('alert-failed')}")
+        raise ValueError(f"on_finding must be the address of a web hook: {wrong} {hint('alert-failed')}")
 
 
 class _Stay(urllib.request.HTTPRedirectHandler):

@@ -78,12 +78,13 @@ def watch(
     preflight: Any = None,
     parameters: Mapping[str, Tensor] | None = None,
 ) -> Watch:
-    """Measure the vital signs of ``model`` on every ``every``-th step of a training loop, starting with the first.
+    """Measure the vital signs of a model while it trains, on every ``every``-th step of the training loop.
 
-    A step is a step of the optimizer, however many micro-batches it takes: gradients and updates are those that the
-    optimizer used, activations are those of the first micro-batch, and the loss is the mean of what :meth:`Watch.step`
-    was given, once per micro-batch or once per step. Without an optimizer each call of :meth:`Watch.step` is a step.
-    With and without a watch a run is the same, bit for bit; between measured steps it is an integer test.
+    A step is one step of the optimizer, which may use several micro-batches. Gradients and updates are those of the
+    optimizer step, and activations are those of the first micro-batch. The loss is the mean of all values passed to
+    :meth:`Watch.step` in this step. Without an optimizer, each call of :meth:`Watch.step` counts as a step. Training
+    with a watch is bit-identical to training without. Between measured steps, the watch costs only an integer
+    comparison.
 
     Args:
         model: the model that is trained, or several in a list or dict. Its calls are measured, and those of its parts
@@ -92,7 +93,7 @@ def watch(
             :meth:`Watch.step` need not be called. Left out, torch optimizers that hold parameters of the model are
             noticed. With several, a step is over when all have stepped, or one steps again.
         run: a folder to write the run to, for ``netvitals report`` and :func:`netvitals.open_run`.
-        every: a measured step every so many steps.
+        every: number of steps from one measured step to the next.
         probe: ``(x, y, loss_fn)`` or ``(x, y)``: look at this batch instead of the loop's own, as the model stands
             before a measured step. Without ``loss_fn`` there are no gradients of activations.
         vitals: vital signs, or their names; all that are on by default if left out, ``["default", "plateau"]`` adds
@@ -105,11 +106,12 @@ def watch(
             ``SummaryWriter``, ``trackio``, or a function of (step, numbers). Your run is never begun or ended.
         on_finding: called with each finding when it is first made, while it trains; or the address of a web hook.
         panel: show loss, vital signs and findings in the terminal or notebook; in a log file, a line a minute.
-        scheduler: of the learning rate; looked for if left out. A copy of it says what the rates will be.
+        scheduler: learning-rate scheduler; detected if left out. A copy of it is used to compute future rates.
         total_steps: how many steps the training will have, for forecasts to its end.
-        forecasts: make forecasts, store them with the run, and score them when their day comes.
-        lookahead: where the run may be in danger, train a copy ahead on the batch of ``probe``, or on the batches of a
-            :class:`netvitals.forecasts.Lookahead`, and call it only if the copy is lost. It costs steps.
+        forecasts: make forecasts, store them with the run, and score them once their target step is reached.
+        lookahead: before a divergence is forecast, confirm it by training a copy of the model, on the batch of
+            ``probe`` or on the batches of a :class:`netvitals.forecasts.Lookahead`. This costs additional training
+            steps.
         checks: look at the loss's graph, the gradients and the batches of the first 50 steps, for mistakes that can be
             read off exactly. Once or twice the model is run on a copy of a batch, and left as it was; say False where
             ``forward`` changes anything outside of the model.
@@ -157,9 +159,9 @@ def watch(
 
 
 class Watch(MeasuredSteps):
-    """A model under watch; made by :func:`watch`. Call :meth:`step` once per training step.
+    """A watch that measures a model during training. Call :meth:`step` once per training step.
 
-    ``sites`` are the places looked at, ``skipped`` those that could not be (place → reason).
+    ``sites`` lists the measured places; ``skipped`` maps the places that could not be measured to the reason.
 
     Returned by :func:`watch`, and built with the same arguments.
     """
@@ -273,9 +275,11 @@ class Watch(MeasuredSteps):
                 self._writer.close("failed")
             raise
         if checks and self._given:
-            self._observer.notes["checks of the loop"] = "they read the model's own parameters, and others are trained"
+            self._observer.notes["checks of the loop"] = (
+                "the checks read the model's own parameters, but other tensors are trained"
+            )
         elif checks and cut:
-            self._observer.notes["checks of the loop"] = "layers are cut over ranks"
+            self._observer.notes["checks of the loop"] = "layers are sharded over ranks"
         elif checks and (self._ranks is None or not self._ranks.rank):  # the first rank writes for all
             plain = self._ranks is None and self._twin is None and self._model is self._bare
             roots = list(self._bare.children()) if isinstance(self._bare, Together) else [self._bare]
@@ -296,16 +300,17 @@ class Watch(MeasuredSteps):
     # ---------------------------------------------------------------- the training loop
 
     def step(self, loss: Tensor | float | None = None) -> None:
-        """End of a training step, or of one of its micro-batches; ``loss`` is noted without waiting for an accelerator.
+        """End a training step or one of its micro-batches, and record its ``loss`` without synchronising the device.
 
-        Where an optimizer is known its own step ends the step, and this call may be left out; the loss of a step is the
-        mean of what was given before the optimizer stepped and right after.
+        With a known optimizer, ``optimizer.step()`` ends the training step, and this call is optional. The recorded
+        loss is the mean over all calls since the previous optimizer step, including one right after
+        ``optimizer.step()``.
 
         Args:
-            loss: the loss of this step or micro-batch; None where it is not at hand.
+            loss: the loss of this step or micro-batch; None if it is not available.
         """
         if self._closed:
-            raise ValueError(f"this watch is closed; begin a new one with netvitals.watch(model) {hint('closed')}")
+            raise ValueError(f"this watch is closed; start a new one with netvitals.watch(model) {hint('closed')}")
         if self._checks is not None and self._checks.open:
             self._checks.end_step(loss, busy=self._recorder is not None)
         if self._forecasts is not None and self._forecasts.waits:
@@ -331,8 +336,9 @@ class Watch(MeasuredSteps):
             self._send()
 
     def go_on_at(self, step: int) -> None:
-        """Let ``step`` be the number of the next step, as a checkpoint has it, from which a trainer goes on; before the
-        first step."""
+        """Set the number of the next ``step``, when training continues from a checkpoint. Call ``go_on_at`` before the
+        first step.
+        """
         self._disarm()
         self._step = step
         self._observations = -(-step // self.every)
@@ -361,7 +367,10 @@ class Watch(MeasuredSteps):
                 self._send()  # what no loss came for
             self._end_step(late)
         except Exception as error:
-            warn(f"step {self._step} could not be ended: {type(error).__name__}: {error}", "look-failed")
+            warn(
+                f"the end of step {self._step} could not be processed: {type(error).__name__}: {error}",
+                "measurement-failed",
+            )
 
     def _end_step(self, late: bool = False) -> None:
         if self._recorder is not None:
@@ -374,7 +383,7 @@ class Watch(MeasuredSteps):
     # ---------------------------------------------------------------- the end
 
     def close(self, status: str = "finished") -> None:
-        """Take every hook away and close the run. Closing twice is harmless.
+        """Remove all hooks and close the run; closing twice has no effect.
 
         Args:
             status: how the run ended, stored with it: ``finished``, or a word of your own such as ``stopped``.

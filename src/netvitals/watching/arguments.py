@@ -33,7 +33,7 @@ def together(model: Any, who: str = "watch") -> Any:
     parts = dict(model) if isinstance(model, Mapping) else {str(i): m for i, m in enumerate(model)}
     wrong = [type(m).__name__ for m in parts.values() if not isinstance(m, nn.Module)]
     if wrong or not parts:
-        raise TypeError(f"{who} needs torch.nn.Modules, got {f'a {wrong[0]} among them' if wrong else 'none'}")
+        raise TypeError(f"{who} needs modules of type torch.nn.Module, got {f'also a {wrong[0]}' if wrong else 'none'}")
     return Together({name: unwrapped(m) for name, m in parts.items()})
 
 
@@ -49,14 +49,16 @@ def before_training(model: Any, optimizer: Any, asked: Any) -> Preflight | None:
     found = preflight(model, loss_fn, loader, optimizer)
     if found.failed:
         what = "; ".join(f"{check.name}: {check.measured}" for check in found.failed[:3])
-        warn(f"{len(found.failed)} checks before training failed: {what}", "preflight-failed")
+        warn(f"preflight found {len(found.failed)} failed checks before training: {what}", "preflight-failed")
     return found
 
 
 def check_model(model: Any, every: Any) -> None:
     """A model that can be trained, and a number of steps."""
     if not isinstance(model, nn.Module):
-        raise TypeError(f"watch needs a torch.nn.Module, got a {type(model).__name__}")
+        raise TypeError(
+            f"watch needs a torch.nn.Module, got a {type(model).__name__}; the order of arguments is (model, optimizer)"
+        )
     if not any(True for _ in model.parameters()):
         raise ValueError(
             f"{type(model).__name__} has no parameters, so there is no training to watch {hint('no-parameters')}"
@@ -76,11 +78,11 @@ def check_total(total_steps: Any) -> None:
 def check_resume(run: Any, resume: Any, overwrite: Any) -> None:
     """What is to happen to a run that is there already."""
     if not isinstance(resume, int) or resume < 0:
-        raise ValueError(f"resume must be True, False or the step to go on at, got {resume!r}")
+        raise ValueError(f"resume must be True, False or the step at which to continue, got {resume!r}")
     if resume is not False and run is None:
-        raise ValueError("resume needs run=, the run that is to be continued")
+        raise ValueError("resume needs run=, the path of the run to continue")
     if overwrite and resume is not False:
-        raise ValueError("resume continues the run that is there and overwrite removes it: give one of them")
+        raise ValueError("resume=True continues an existing run, but overwrite=True deletes it: give only one of them")
 
 
 def checked_probe(probe: Any) -> tuple[Any, Any, Callable[..., Tensor] | None] | None:
@@ -98,7 +100,7 @@ def checked_lookahead(lookahead: Any, probe: tuple[Any, Any, Any] | None, foreca
     if lookahead is False or lookahead is None:
         return None
     if not forecasts:
-        raise ValueError("lookahead= is for forecasts, and forecasts=False was given; leave out one of the two")
+        raise ValueError("lookahead= needs forecasts, but forecasts=False was given: leave out one of the two")
     from netvitals.forecasts import Lookahead
 
     if isinstance(lookahead, Lookahead):
@@ -107,8 +109,8 @@ def checked_lookahead(lookahead: Any, probe: tuple[Any, Any, Any] | None, foreca
         raise TypeError(f"lookahead must be True or a netvitals.forecasts.Lookahead, got a {type(lookahead).__name__}")
     if probe is None or probe[2] is None:
         raise ValueError(
-            f"lookahead=True trains a copy on a fixed batch, and none was given: pass probe=(x, y, loss_fn) "
-            f"to watch, or a Lookahead with batches {hint('needs-probe')}"
+            "lookahead=True trains a copy on a fixed batch, but none was given: pass probe=(x, y, loss_fn) to watch, "
+            f"or a Lookahead with batches {hint('needs-probe')}"
         )
     return Lookahead(batches=[probe[:2]], loss_fn=probe[2])
 
@@ -118,14 +120,18 @@ def checked_parameters(parameters: Any, model: nn.Module) -> dict[str, Any]:
     if parameters is None:
         return {}
     if not isinstance(parameters, Mapping):
-        raise TypeError(f"parameters must be a dict of names and tensors, got a {type(parameters).__name__}")
+        raise TypeError(f"parameters must be a dict from names to tensors, got a {type(parameters).__name__}")
     own = dict(model.named_parameters())
     for name, p in parameters.items():
         if name not in own:
-            raise ValueError(f"parameters holds {name!r}, and {type(model).__name__} has no parameter of that name")
+            raise ValueError(
+                f"parameters has the entry {name!r}, but {type(model).__name__} has no parameter of that name"
+            )
         if not isinstance(p, Tensor) or p.shape != own[name].shape:
             got = f"shape {tuple(p.shape)}" if isinstance(p, Tensor) else f"a {type(p).__name__}"
-            raise ValueError(f"parameter {name!r} has shape {tuple(own[name].shape)}, and {got} was given for it")
+            raise ValueError(
+                f"parameters[{name!r}] must have shape {tuple(own[name].shape)}, like the model's parameter, got {got}"
+            )
     return dict(parameters)
 
 
@@ -144,7 +150,10 @@ def checked_optimizers(
     several = [optimizer] if _is_optimizer(optimizer) or not isinstance(optimizer, Iterable) else list(optimizer)
     for given in several:
         if isinstance(given, LRScheduler):
-            raise TypeError(f"optimizer is a {type(given).__name__}: pass the optimizer, and this as scheduler=")
+            raise TypeError(
+                f"optimizer is a {type(given).__name__}: pass the optimizer as optimizer= and the scheduler as "
+                "scheduler="
+            )
         one = inner_optimizer(given)
         if not isinstance(one, Optimizer):
             raise TypeError(f"optimizer must be a torch.optim.Optimizer or a list of them, got a {type(one).__name__}")
@@ -154,7 +163,8 @@ def checked_optimizers(
             foreign.append(one)
     if foreign and not found:  # a functional training, or a mistake that the checks of the loop name
         warn(
-            f"{type(foreign[0]).__name__} {FOREIGN}; for torch.func.functional_call give it watch(parameters=params)",
+            f"the optimizer {type(foreign[0]).__name__} {FOREIGN}; with torch.func.functional_call, use "
+            "watch(parameters=params)",
             "foreign-optimizer",
         )
     return found, foreign

@@ -28,7 +28,8 @@ def open_run_of(
     existing = "overwrite" if overwrite else "number" if resume is False else "resume"
     if at is not None and not run_file(run).is_file():
         raise FileNotFoundError(
-            f"there is no run at {run} to go on with at step {at}; begin one without resume {hint('no-run')}"
+            f"there is no run at {run} that could continue at step {at}; start a new run without resume "
+            f"{hint('no-run')}"
         )
     meta = described(watch, watch._bare, optimizers)
     watch._writer = writer = RunWriter(run, meta, existing=existing, at=at, at_exit=False)

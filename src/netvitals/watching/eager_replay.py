@@ -37,7 +37,7 @@ INSIDE = (
     "it runs inside a compiled function, which calls no hooks: compile the model itself, torch.compile(model), or pass "
     "probe=(x, y, loss_fn)"
 )
-NO_STEP = "it is compiled, and looked at before an optimizer steps: none did"
+NO_STEP = "the model is compiled and is measured before an optimizer step, but no optimizer stepped"
 CALL = "_compiled_call_impl"  # what module.compile() puts on a module
 
 
@@ -120,8 +120,12 @@ class EagerReplay:
             self._look(observer, recorder, *self._batch)
         except Exception as error:
             self._failed = True
-            self._notes["model"] = f"it is compiled, and its eager copy failed: {type(error).__name__}: {error}"[:300]
-            warn(self._notes["model"], "twin-failed")
+            self._notes["model"] = (
+                f"the model is compiled, and running its uncompiled module failed: {type(error).__name__}: {error}"[
+                    :300
+                ]
+            )
+            warn(self._notes["model"], "eager-replay-failed")
 
     def _look(
         self, observer: Observers, recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], state: Any

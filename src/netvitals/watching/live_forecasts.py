@@ -119,7 +119,10 @@ class LiveForecasts:
             self._store(work() or ())
         except Exception as error:  # of ours; what was measured is not touched by it
             self._failed = True
-            warn(f"forecasting failed and is off from now on: {type(error).__name__}: {error}", "forecasting-failed")
+            warn(
+                f"making forecasts failed, and forecasts are turned off for this run: {type(error).__name__}: {error}",
+                "forecasting-failed",
+            )
 
     def _store(self, made: Sequence[Forecast]) -> None:
         watch = self._watch()

@@ -95,7 +95,7 @@ class LiveLog:
         try:
             found = self._found = diagnose(watch)
         except Exception as error:
-            warn(f"findings could not be made: {type(error).__name__}: {error}", "findings-failed")
+            warn(f"computing the findings failed: {type(error).__name__}: {error}", "findings-failed")
             return []
         new = [f for f in found if (f.rule, f.severity, f.site) not in self._known]
         self._known.update((f.rule, f.severity, f.site) for f in new)
@@ -109,7 +109,7 @@ class LiveLog:
         try:
             tell(*args)
         except Exception as error:
-            warn(f"a finding could not be told: {type(error).__name__}: {error}", "alert-failed")
+            warn(f"reporting a finding to on_finding failed: {type(error).__name__}: {error}", "alert-failed")
         finally:
             set_rng_state(state)
 

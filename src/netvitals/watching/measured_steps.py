@@ -102,17 +102,17 @@ class MeasuredSteps(WatchState):
             self._disarm()
             if first and self._probe is not None:
                 raise ValueError(
-                    f"the batch of probe= could not be measured ({type(error).__name__}: {error}); probe is (x, y) or "
-                    "(x, y, loss_fn), and model(x) and loss_fn(output, y) must work as they do in your loop: same "
-                    f"shapes, dtype and device, several arguments as a tuple x {hint('probe-failed')}"
+                    f"the batch of probe= could not be measured ({type(error).__name__}: {error}). Give probe=(x, y) "
+                    "or (x, y, loss_fn) such that model(x) and loss_fn(output, y) work; give several arguments as a "
+                    f"tuple x {hint('probe-failed')}"
                 ) from error
             if first:
                 raise  # nothing has been trained yet: better to know now
             self._probe_failed = True
             warn(
-                f"the look at step {self._step} failed, activations are not measured any more: "
+                f"measuring step {self._step} failed, and activations are not measured any more: "
                 f"{type(error).__name__}: {error}",
-                "look-failed",
+                "measurement-failed",
             )
         self._recorder = recorder
 
@@ -129,7 +129,7 @@ class MeasuredSteps(WatchState):
                 view = parameter_view(modules, self._initial, grads, before, known, pieces, skipped, self._given)
                 self._schedule.show("parameters", self._recorder, view)
         except Exception as error:
-            warn(f"looking at the parameters failed: {type(error).__name__}: {error}", "look-failed")
+            warn(f"measuring the parameters failed: {type(error).__name__}: {error}", "measurement-failed")
 
     def _replay(self, recorder: Recorder) -> None:
         """Look at the compiled pass of this step, unless the model was called uncompiled."""
@@ -161,14 +161,14 @@ class MeasuredSteps(WatchState):
             self._twin = EagerReplay(self._bare, self._bare) if how == "partly" else self._found_compiled()
             if self._twin is None:
                 self._observer.notes["model"] = INSIDE
-                warn(f"the activations of the model are not measured: {INSIDE}", "compiled-part")
+                warn(f"the activations of this model cannot be measured: {INSIDE}", "compiled-part")
             if self._checks is not None:
                 self._checks.leave()
         elif not self._missed and not self._observer.raised:
             self._missed = True
             warn(
-                f"step {step} was to be measured, but the watched model was not called with autograd on; "
-                "watch the module that the loop calls" + (f" (or {INSIDE})" if has_compiled() else ""),
+                f"step {step} could not be measured, because the watched model was not called with autograd on; watch "
+                "the module that the training loop calls" + (f" (or {INSIDE})" if has_compiled() else ""),
                 "model-not-called",
             )
 
@@ -181,17 +181,20 @@ class MeasuredSteps(WatchState):
         looks = self._probe is None and not self._replays and (self._shared is None or self._shared.looks)
         expected = looks and not self._late and "model" not in self._observer.skipped
         if stripped and not seen:
-            self._observer.notes[f"step {recorder.step}"] = "the model was scripted just before: not measured"
+            self._observer.notes[f"step {recorder.step}"] = "not measured, because the model was scripted just before"
         elif expected and not seen:
             self._not_called(recorder.step)
         try:
             (self._shared or self._buffer).observe(recorder)
         except Exception as error:
-            warn(f"the measurements of step {recorder.step} are lost: {type(error).__name__}: {error}", "look-failed")
+            warn(
+                f"the measurements of step {recorder.step} are lost: {type(error).__name__}: {error}",
+                "measurement-failed",
+            )
         self._observer.notes.update(recorder.skipped)
         if left_out := self._batches.left_out:
-            why = "the optimizer was not called: a GradScaler does this where gradients are not finite"
-            self._observer.notes["optimizer steps"] = f"{left_out} left out; {why}"
+            why = "the optimizer was not called; a GradScaler skips steps whose gradients are not finite"
+            self._observer.notes["optimizer steps"] = f"{left_out} skipped; {why}"
         note_places(self)
         if self._forecasts is not None:
             self._forecasts.run_lookahead(recorder.step)
@@ -203,7 +206,7 @@ class MeasuredSteps(WatchState):
             try:
                 self._log.send()
             except Exception as error:  # of ours: those of a tracker are caught where they arise
-                warn(f"what was measured could not be sent: {type(error).__name__}: {error}", "tracker-failed")
+                warn(f"sending measurements to the tracker failed: {type(error).__name__}: {error}", "tracker-failed")
 
     def _disarm(self) -> None:
         self._observer.disarm()

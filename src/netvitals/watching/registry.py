@@ -75,14 +75,14 @@ def _taken_over(model: nn.Module) -> str:
         rerun = earlier._cell is not None and earlier._cell != cell()
         if not (earlier.yields or rerun) and (earlier._entered or _held_by_somebody(earlier)):
             raise ValueError(
-                f"this model is already watched; close() the first watch before a second one begins "
+                "this model is already watched; call close() on the first watch before starting another "
                 f"{hint('already-watched')}"
             )
         earlier.close("never closed")
         _left.add(model)
     if model in _left:
         _left.discard(model)
-        return "an earlier watch of this model was never closed; it is now, and this one takes over"
+        return "an earlier watch of this model was not closed; it has been closed, and the new watch replaces it"
     return ""
 
 

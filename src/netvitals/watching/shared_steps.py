@@ -140,6 +140,6 @@ class SharedSteps:
             mean = np.mean([row[1 : 1 + len(own)] for row in found.values()], axis=0)
             own = dict(zip(own, mean.tolist()))
         elif found:
-            self.notes["loss of other ranks"] = "ranks were given different numbers of losses; it is that of rank 0"
+            self.notes["loss of other ranks"] = "ranks passed different numbers of losses; the loss of rank 0 is shown"
         for step in dict.fromkeys(steps):
             self._buffer.loss(step, own[step])

@@ -102,7 +102,7 @@ class WatchState:
         try:
             self._writer.note("verdict", self.findings().verdict)
         except Exception as error:  # a run without a verdict is still a run
-            warn(f"findings could not be made: {type(error).__name__}: {error}", "findings-failed")
+            warn(f"computing the findings failed: {type(error).__name__}: {error}", "findings-failed")
 
     def flush(self, timeout: float = 30.0) -> bool:
         """Wait until everything noted so far is on disk (it is after a second anyway); False if it is not."""

@@ -66,7 +66,7 @@ def test_corollary_26_and_its_stronger_exponent_on_contracting_dags():
                 pairs += 1
         assert bounds.corollary_28(e, 1e-3).holds
     assert violations == 0 and pairs > 500
-    with pytest.raises(ValueError, match="contracting nets only"):
+    with pytest.raises(ValueError, match="only for sρ < 1"):
         bounds.corollary_26(random_dag(0, gain=3.0), "v0", "v1")
 
 

@@ -171,11 +171,14 @@ def test_hessians_around_a_kink_fall_into_clusters():
     ("nodes", "sentence"),
     [
         ([lib.activation("out", "nobody", torch.tanh)], "names the parent 'nobody'"),
-        ([lib.activation("a", "x", torch.tanh), lib.activation("out", "x", torch.tanh)], "'a' does not reach the loss"),
+        (
+            [lib.activation("a", "x", torch.tanh), lib.activation("out", "x", torch.tanh)],
+            "'a' does not influence the loss",
+        ),
         ([lib.activation("out", "b", torch.tanh), lib.activation("b", "out", torch.tanh)], "lies on a cycle"),
-        ([lib.activation("out", "x", torch.tanh), lib.activation("out", "x", torch.tanh)], "given 2 times"),
-        ([lib.dense("out", ["x"], 3)], "names the parameters 'out'"),
-        ([lib.activation("a", "x", torch.tanh)], "the loss looks at 'out'"),
+        ([lib.activation("out", "x", torch.tanh), lib.activation("out", "x", torch.tanh)], "used 2 times"),
+        ([lib.dense("out", ["x"], 3)], "uses the parameters 'out'"),
+        ([lib.activation("a", "x", torch.tanh)], "the loss depends on 'out'"),
     ],
 )
 def test_wrong_graphs_name_the_node(nodes, sentence):
@@ -187,7 +190,7 @@ def test_a_node_must_return_a_vector_and_the_hessian_must_fit():
     bad = dag.Graph([dag.GraphNode("out", ("x",), lambda x, t: x.reshape(2, 2))], lambda f, y: f.sum())
     with pytest.raises(ValueError, match="node 'out' returned shape"):
         _ = dag.DagEvaluation(bad, torch.zeros(1, 4), torch.zeros(1)).values
-    with pytest.raises(MemoryError, match="products instead"):
+    with pytest.raises(MemoryError, match="matrix-vector products"):
         dag.parameter_hessian(evaluation(random_graph(0, 3)), budget=10)
 
 

@@ -63,13 +63,13 @@ def test_a_loader_is_taken_and_one_that_changes_its_data_is_refused(problem):
     found = top_eigenvalues(net, F.cross_entropy, DataLoader(data, batch_size=8, shuffle=True), k=1).values
     np.testing.assert_allclose(found, expected, rtol=1e-6)
     moving = DataLoader(data, batch_size=8, shuffle=True, drop_last=True)
-    with pytest.raises(ValueError, match="other data in every pass"):
+    with pytest.raises(ValueError, match="different data in every pass"):
         top_eigenvalues(net, F.cross_entropy, moving, k=1, memory=1 << 17)  # too little to keep the first pass
     once = ((x[i : i + 8], y[i : i + 8]) for i in (0, 8, 16))
     assert trace(net, F.cross_entropy, once, probes=4, method="hutchinson").total == pytest.approx(
         trace(net, F.cross_entropy, (x, y), probes=4, method="hutchinson").total
     )
-    with pytest.raises(ValueError, match="gone over once"):
+    with pytest.raises(ValueError, match="read only once"):
         top_eigenvalues(net, F.cross_entropy, iter([(x, y)]), k=1)
     with pytest.raises(ValueError, match="no batch"):
         trace(net, F.cross_entropy, [], probes=4)
@@ -163,7 +163,7 @@ def test_a_state_of_another_measurement_is_refused(problem, tmp_path):
     batches = Failing(parts, 2)
     with pytest.raises(Stopped):
         trace(net, F.cross_entropy, batches, probes=3, resume=tmp_path / "state")
-    with pytest.raises(ValueError, match=r"another measurement \(its seed differ"):
+    with pytest.raises(ValueError, match=r"different measurement \(its seed differ"):
         trace(net, F.cross_entropy, parts, probes=3, seed=1, resume=tmp_path / "state")
     with torch.no_grad():
         net[0].weight.add_(1e-9)
@@ -187,10 +187,10 @@ def test_a_state_that_would_run_code_is_refused(problem, tmp_path, legacy):
         trace(net, F.cross_entropy, Failing(parts, 2), probes=3, resume=tmp_path / "state")
     state = tmp_path / "state" / "pass-00000.pt"
     torch.save({"over": True, "total": Code()}, state, _use_new_zipfile_serialization=not legacy)
-    with pytest.raises(ValueError, match=r"pass-00000\.pt is not the state of a measurement"):
+    with pytest.raises(ValueError, match=r"pass-00000\.pt is not a stored measurement state"):
         trace(net, F.cross_entropy, parts, probes=3, resume=tmp_path / "state")
     state.write_bytes(b"cut")
-    with pytest.raises(ValueError, match="is not the state of a measurement"):
+    with pytest.raises(ValueError, match="is not a stored measurement state"):
         trace(net, F.cross_entropy, parts, probes=3, resume=tmp_path / "state")
     assert not Code.ran
 

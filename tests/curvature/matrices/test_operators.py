@@ -96,7 +96,7 @@ def test_fisher_matrices_are_those_of_their_definitions(name):
 def test_a_loss_that_is_no_likelihood_has_no_fisher_matrix():
     net, _, (x, y) = cases()["values"]
     quartic = operators(net, lambda o, t: (o - t).pow(4).mean(), (x, y))
-    with pytest.raises(ValueError, match="ask for part='GN'"):
+    with pytest.raises(ValueError, match="Use part='GN'"):
         quartic.whole("fisher").dense()
 
 

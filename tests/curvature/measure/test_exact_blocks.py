@@ -112,6 +112,13 @@ def test_metrics_are_those_of_the_blocks(case):
     assert numbers["coupling"] == pytest.approx(
         float(h.norm() / (found.block(v, v).H.norm() * found.block(w, w).H.norm()).sqrt())
     )
+    singular = torch.linalg.svdvals(h)
+    at = found.position(v), found.position(w)
+    assert found.effective_dimension[at] == pytest.approx(float(singular.sum() / singular[0]))
+    rows = {(r["v"], r["w"]): r for r in found.rows()}
+    assert rows[v, w]["effective_dimension"] == found.effective_dimension[at]
+    assert not rows[v, w]["effective_dimension_is_partial"]
+    assert (found.effective_dimension >= found.stable_rank - 1e-9).all()
     assert np.nanmin(found.stable_rank) >= 1 - 1e-9
     assert numbers["stable_rank"] <= min(h.shape) + 1e-9
 

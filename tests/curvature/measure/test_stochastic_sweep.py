@@ -102,8 +102,22 @@ def test_narrow_nodes_are_exact(case):
     model, loss, batch, nodes = case
     exact = between_layers(model, loss, batch, nodes=nodes, method="exact")
     swept = between_layers(model, loss, batch, nodes=nodes, probes=max(exact.sizes))
-    for key in ("resonance", "gauss_newton", "tensor", "coupling", "stable_rank"):
-        np.testing.assert_allclose(getattr(swept, key), getattr(exact, key), rtol=1e-6, atol=1e-12, err_msg=key)
+    for key in ("resonance", "gauss_newton", "tensor", "coupling", "stable_rank", "effective_dimension"):
+        np.testing.assert_allclose(getattr(swept, key), getattr(exact, key), rtol=1e-5, atol=1e-12, err_msg=key)
+    assert not swept.effective_dimension_is_partial.any()
+
+
+def test_an_effective_dimension_from_few_probes_is_of_what_they_span():
+    torch.manual_seed(0)
+    net = mlp(nn.Tanh, 40, 3).double()
+    batch = (torch.randn(64, 40).double(), torch.randint(0, 10, (64,)))
+    exact = between_layers(net, F.cross_entropy, batch, method="exact").effective_dimension
+    few, more = (between_layers(net, F.cross_entropy, batch, probes=p) for p in (8, 24))
+    for found in (few, more):
+        assert (found.effective_dimension >= 1).all() and (found.effective_dimension <= 1.1 * exact).all()
+        assert found.effective_dimension_is_partial[found.effective_dimension < 0.97 * exact].all()
+    assert few.effective_dimension_is_partial.any() and "values of d_eff are of the part" in str(few)
+    assert (more.effective_dimension / exact).mean() > (few.effective_dimension / exact).mean()
 
 
 @pytest.mark.parametrize("space", ["activation", "parameter"])

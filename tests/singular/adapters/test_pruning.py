@@ -68,12 +68,12 @@ def test_a_budget_takes_the_cheapest_and_nothing_is_touched():
 
 def test_wrong_input_gets_a_sentence():
     model = net()
-    with pytest.raises(ValueError, match="no pair of layers"):
+    with pytest.raises(ValueError, match="no hidden units to prune"):
         pruning_plan(nn.Linear(4, 2), "mse", torch.randn(5, 4))
     with pytest.raises(ValueError, match="the batch is empty"):
         pruning_plan(model, "mse", torch.randn(0, 4, dtype=f64))
     with pytest.raises(ValueError, match="NaN"):
         pruning_plan(model, "mse", torch.full((3, 4), float("nan"), dtype=f64))
     plan = pruning_plan(model, "mse", torch.randn(9, 4, dtype=f64))
-    with pytest.raises(ValueError, match="of another model"):
+    with pytest.raises(ValueError, match="made for another model"):
         plan.without(nn.Linear(4, 2), plan.units[:1])

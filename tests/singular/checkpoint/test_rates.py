@@ -151,10 +151,10 @@ def test_a_window_that_is_not_asymptotic_is_a_deviation_with_a_large_error():
 
 REFUSED = {
     "softmax mixes": lambda: nn.Sequential(nn.Linear(5, 4), nn.Softmax(-1)),
-    "part of self_attn.in_proj_weight": lambda: nn.TransformerEncoderLayer(5, 1, 8),
-    "slope at zero is 0": lambda: nn.Sequential(nn.Linear(5, 4), nn.Softshrink(0.5), nn.Linear(4, 2)),
+    "part of the parameter self_attn.in_proj_weight": lambda: nn.TransformerEncoderLayer(5, 1, 8),
+    "at zero is 0": lambda: nn.Sequential(nn.Linear(5, 4), nn.Softshrink(0.5), nn.Linear(4, 2)),
     "glu in 1": lambda: nn.Sequential(nn.Linear(5, 4), nn.GLU(), nn.Linear(2, 2)),
-    "4 channels come to it as 2": lambda: nn.Sequential(
+    "2 input channels are made from 4": lambda: nn.Sequential(
         nn.Linear(5, 4), nn.Unflatten(1, (2, 2)), nn.Linear(2, 2), nn.Flatten()
     ),
     "is computed from": lambda: nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(5, 2))),
@@ -171,13 +171,13 @@ def test_what_has_no_law_is_refused_with_its_name(why):
 def test_a_module_needs_inputs_and_the_sweep_three_places():
     with pytest.raises(TypeError, match="give inputs as batch"):
         predict_rates(nn.Linear(2, 2))
-    with pytest.raises(ValueError, match="noisy targets"):
+    with pytest.raises(ValueError, match="noisy=True"):
         predict_rates(nn.Linear(2, 2), torch.ones(3, 2), noisy=False)
-    with pytest.raises(ValueError, match="three places"):
+    with pytest.raises(ValueError, match="at least three"):
         rates(nn.Linear(2, 2), "mse", torch.ones(3, 2), ts=(0.1, 0.2))
-    with pytest.raises(ValueError, match="units names 'x'"):
+    with pytest.raises(ValueError, match="units= names the layer 'x'"):
         rates(nn.Linear(2, 2), "mse", torch.ones(3, 2), units={"x": 0})
-    with pytest.raises(ValueError, match="writes channels 0 to 7; units names 8"):
+    with pytest.raises(ValueError, match="0 to 7, but units= gives channel 8"):
         rates(mlp(nn.Tanh), "mse", torch.ones(3, 5), units={"0": 8})
     with pytest.raises(ValueError, match="the batch is empty"):
         rates(mlp(nn.Tanh), "mse", torch.ones(0, 5))
@@ -221,7 +221,7 @@ def test_without_an_approach_nothing_is_fitted_and_a_wrong_exponent_is_beyond_re
     net, (x, y) = chain(), task()
     still = spectra_history(net, "mse", (x, y), checkpoints=path(net, [0.3, 0.29, 0.28]))
     assert all(s.rank is None and "no approach" in s.note and math.isnan(s.difference) for s in still.select())
-    with pytest.raises(ValueError, match="no times were given"):
+    with pytest.raises(ValueError, match="times= was not given"):
         still.select("given")
     squared = spectra_history(net, "mse", (x, y), checkpoints=path(net, TS), times={i: t**2 for i, t in enumerate(TS)})
     words = {s.layer: s.note for s in squared.select("given")}
@@ -254,7 +254,7 @@ def test_a_model_without_a_law_is_recorded_all_the_same():
     net = nn.Sequential(nn.Linear(3, 4), nn.Softmax(-1), nn.Linear(4, 2))
     found = spectra_history(net, "mse", torch.randn(20, 3), checkpoints={0: net.state_dict()}, keep=1)
     assert found.values["0"].shape == (1, 2) and "softmax" in found.skipped["prediction"]
-    with pytest.raises(ValueError, match="nothing is predicted"):
+    with pytest.raises(ValueError, match="no prediction"):
         spectra_history(net, "mse", torch.randn(20, 3), checkpoints={0: net.state_dict()}, times={0: 1.0}).select(
             "given"
         )
@@ -262,3 +262,12 @@ def test_a_model_without_a_law_is_recorded_all_the_same():
         spectra_history(net, "mse", torch.randn(20, 3), checkpoints={0: {}})
     with pytest.raises(KeyError, match="no layer 'x'"):
         found.fits("x", "given") if "given" in found.axes else found._of("x")
+
+
+def test_a_picture_has_predicted_and_measured_exponents():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 2))
+    found = rates(net, "mse", torch.randn(32, 3))
+    drawn = {s.name: list(s.y) for s in found.plot().series}
+    assert drawn["G, predicted"] == [2, 0] and drawn["A, predicted"] == [0, 2]
+    assert drawn["G, measured"] == [p.fit.slope for p in found.parts if p.factor == "G"]

@@ -169,7 +169,7 @@ def test_wbic_of_a_regular_gaussian_is_the_loss_plus_half_log_n():
     least = 0.5 * x.var()
     found = evidence.wbic(least + 0.5 * (draws - x.mean()) ** 2, n)
     assert found == pytest.approx(n * least + 0.5 * math.log(n), rel=1e-3)
-    with pytest.raises(ValueError, match="finite mean losses"):
+    with pytest.raises(ValueError, match="all must be finite"):
         evidence.wbic([math.nan], n)
 
 
@@ -181,7 +181,7 @@ def test_wbic_of_a_regular_gaussian_is_the_loss_plus_half_log_n():
         (lambda: fluctuation.nu(2, beta=0), "positive"),
         (lambda: rlct.rlct_crossing([]), "at least one"),
         (lambda: rlct.rlct_reduced_rank(2, 2, 2, 3), "rank"),
-        (lambda: evidence.waic(np.full((3, 2), np.nan)), "not finite"),
+        (lambda: evidence.waic(np.full((3, 2), np.nan)), "NaN or infinite"),
     ],
 )
 def test_wrong_input_gets_a_sentence(call, words):
@@ -208,5 +208,5 @@ def test_deep_linear_networks_whose_answer_is_known_otherwise():
 
 @pytest.mark.parametrize(("widths", "rank"), [((3,), 0), ((3, 0, 2), 0), ((3, 2, 2), 3), ((3, 2), -1)])
 def test_widths_and_ranks_that_no_linear_network_has(widths, rank):
-    with pytest.raises(ValueError, match="0 ≤ rank ≤ min"):
+    with pytest.raises(ValueError, match="rank must lie between 0 and"):
         rlct.rlct_deep_linear(widths, rank)

@@ -177,7 +177,7 @@ def test_model_is_left_as_it_was_and_hooks_are_gone():
         (lambda m: kfac(m, "hinge", torch.randn(4, 3)), "no loss"),
         (lambda m: kfac(m, "mse", torch.randn(4, 3), fisher="true"), "expected"),
         (lambda m: kfac(m, "mse", torch.randn(4, 3), fisher="empirical"), "needs labels"),
-        (lambda m: kfac(m, "mse", torch.full((4, 3), math.nan)), "not finite"),
+        (lambda m: kfac(m, "mse", torch.full((4, 3), math.nan)), "NaN or infinit"),
         (lambda m: kfac(nn.ReLU(), "mse", torch.randn(4, 3)), "no Linear"),
     ],
 )
@@ -216,7 +216,7 @@ def test_batches_that_cannot_be_used():
     before = copy.deepcopy(model.state_dict())
     for batch, loss, fisher, words in [
         (x[:0], "mse", "expected", "empty"),
-        ((x, torch.full((5,), 7)), "ce", "empirical", "classes 0 to 1"),
+        ((x, torch.full((5,), 7)), "ce", "empirical", "classes from 0 to 1"),
         ((x, torch.full((5,), -100)), "ce", "empirical", "ignored"),
         ((x, torch.zeros(3, dtype=torch.long)), "ce", "empirical", "shape"),
         ((x, torch.randn(5, 1)), "mse", "empirical", "shape"),
@@ -237,7 +237,7 @@ def test_directions_that_do_not_fit_a_factor():
             with pytest.raises(ValueError, match="direction"):
                 read(torch.eye(3, dtype=torch.float64), direction)
     for matrix in (torch.full((2, 2), math.nan), torch.zeros(0, 0), torch.zeros(2, 3)):
-        with pytest.raises(ValueError, match="square matrix of finite"):
+        with pytest.raises(ValueError, match="square with finite entries"):
             lambda_min(matrix)
 
 

@@ -135,7 +135,7 @@ def test_softmax_head_bounds_and_memorisation():
     ("call", "words"),
     [
         (lambda: BlockPair("AX"), "two letters"),
-        (lambda: PreNormProbe(probe=5), "probe block"),
+        (lambda: PreNormProbe(probe=5), "index of a block"),
         (lambda: rotation_crossover(Chain(), (0.1,)), "three positive"),
         (lambda: softmax_head(torch.ones(2, 3), torch.zeros(1)), "one label"),
     ],
@@ -156,5 +156,5 @@ def test_an_inactive_coordinate_of_a_diagonal_net_is_a_crossing_and_an_active_on
     assert orders == [1, 2, 2, 2]
     found = recover_crossing(outputs, theta, [axis[2] - axis[6], axis[2] + axis[6]])
     assert (found.lam, found.m) == (0.5, 2)
-    with pytest.raises(ValueError, match="can be active"):
+    with pytest.raises(ValueError, match="number of coordinates"):
         DiagonalNet(width=2, active=3)

@@ -92,9 +92,9 @@ def test_gauge_singular_and_regular_directions_of_a_model():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: along(nn.Linear(2, 2), torch.ones(1, 2), direction={"x": torch.ones(2)}), "no parameter"),
+        (lambda: along(nn.Linear(2, 2), torch.ones(1, 2), direction={"x": torch.ones(2)}), "not a parameter"),
         (lambda: along(nn.Linear(2, 2), torch.ones(1, 2), direction={"weight": torch.ones(2)}), "has shape"),
-        (lambda: log_metric(torch.zeros(2)), "not zero"),
+        (lambda: log_metric(torch.zeros(2)), "without zeros"),
         (lambda: vertical(lambda c, th: th + 1, torch.ones(2), 1), "at c = 0"),
         (lambda: subfamily(lambda th: th, torch.zeros(3), torch.eye(2)), "D = 3"),
         (lambda: normal_bundle(lambda t: t, torch.ones(1, 1)), "flat vector"),

@@ -98,5 +98,5 @@ def test_operational_selection_matches_or_refuses():
 
 
 def test_mixture_of_size_zero_is_refused():
-    with pytest.raises(ValueError, match="size zero"):
+    with pytest.raises(ValueError, match="strictly between 0 and 1"):
         zoo.SplitMixture(0.0)

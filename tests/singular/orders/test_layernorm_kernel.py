@@ -114,12 +114,12 @@ def test_reset_rates():
     ("call", "words"),
     [
         (lambda: ln_kernel(torch.ones(1)), "two finite"),
-        (lambda: ln_finite_t(2), "three channels"),
+        (lambda: ln_finite_t(2), "must be at least 3"),
         (lambda: ln_finite_t(8, -1.0), "standard deviation"),
-        (lambda: ln_reset_rate((1,), (), 2), "counts from 1"),
+        (lambda: ln_reset_rate((1,), (), 2), "must lie between 1 and"),
         (lambda: ln_kernel_test(nn.Linear(2, 2), torch.ones(2, 2)), "no LayerNorm"),
         (lambda: ln_kernel_test(nn.LayerNorm(2), torch.ones(2, 2), only=["x"]), "no norm 'x'"),
-        (lambda: ln_kernel_test(nn.Sequential(nn.LayerNorm(3)), torch.full((4, 3), torch.nan)), "not finite"),
+        (lambda: ln_kernel_test(nn.Sequential(nn.LayerNorm(3)), torch.full((4, 3), torch.nan)), "NaN or infinit"),
     ],
 )
 def test_wrong_input_gets_a_sentence(call, words):

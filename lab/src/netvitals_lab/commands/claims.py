@@ -21,26 +21,28 @@ def register(app: typer.Typer) -> None:
 
 
 def list_claims(
-    paper: Annotated[str | None, typer.Option(help="Only claims of this paper.")] = None,
+    paper: Annotated[str | None, typer.Option(help="Only list claims of this paper.")] = None,
     status: Annotated[
         str | None,
         typer.Option(
-            help="Only holds, reproduced, fails, erratum, not-reproduced, underspecified, not-judged or not-run."
+            help="Only list claims with this verdict: holds, reproduced, fails, erratum, not-reproduced, "
+            "underspecified, not-judged or not-run."
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
     results: Annotated[
-        Path | None, typer.Option(help="The results file. [default: runs/studies.sqlite, if it is there]")
+        Path | None, typer.Option(help="File with stored results. [default: runs/studies.sqlite, if it exists]")
     ] = None,
-    html: Annotated[Path | None, typer.Option(help="Write the claims page here.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write an HTML page of all claims to this file.")] = None,
     record: Annotated[
-        Path | None, typer.Option(help="Write a referee's report on each paper into this folder.")
+        Path | None, typer.Option(help="Write one report per paper, like a referee's report, into this folder.")
     ] = None,
     ship: Annotated[
-        bool, typer.Option("--ship", help="With --record: these are the verdicts that netvitals claims opens with.")
+        bool,
+        typer.Option("--ship", help="With --record: make these the verdicts that `netvitals claims` shows by default."),
     ] = False,
 ) -> None:
-    """List all claims with their verdicts and errata."""
+    """List all claims of the papers with their verdicts and errata."""
     from contextlib import nullcontext
 
     from rich.console import Console

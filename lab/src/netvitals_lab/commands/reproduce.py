@@ -25,28 +25,37 @@ def register(app: typer.Typer) -> None:
 def reproduce_studies(
     studies: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[STUDY]...", help="Studies or papers; all of them if none is named."),
+        typer.Argument(metavar="[STUDY]...", help="Names of studies or papers. [default: all]"),
     ] = None,
     claim: Annotated[
-        list[str] | None, typer.Option(help="Only this claim, and only the trials it rests on; may be repeated.")
+        list[str] | None, typer.Option(help="Only check this claim, and only run the trials it needs; may be repeated.")
     ] = None,
     scale: Annotated[
-        str, typer.Option(help="smoke (seconds), small (minutes), medium (hours on Ray), paper (its sizes).")
+        str,
+        typer.Option(
+            help="Size of the trials: smoke (seconds), small (minutes), medium (hours on Ray) or paper (full size)."
+        ),
     ] = "small",
-    engine: Annotated[str, typer.Option(help="local (worker processes), ray, or inline (to debug).")] = "local",
-    jobs: Annotated[int | None, typer.Option(help="Trials at a time. [default: one per core]")] = None,
-    address: Annotated[str | None, typer.Option(help="Ray cluster. [default: a local one is started]")] = None,
+    engine: Annotated[
+        str, typer.Option(help="How trials are run: local (worker processes), ray, or inline (for debugging).")
+    ] = "local",
+    jobs: Annotated[
+        int | None, typer.Option(help="Number of trials to run in parallel. [default: one per core]")
+    ] = None,
+    address: Annotated[
+        str | None, typer.Option(help="Address of a Ray cluster. [default: start a local cluster]")
+    ] = None,
     device: Annotated[
         str,
-        typer.Option(help="Where networks and data are: cpu, cuda, cuda:1, mps; mixed precision as recipes have it."),
+        typer.Option(help="Device for networks and data: cpu, cuda, cuda:1 or mps."),
     ] = "cpu",
     resume: Annotated[
-        bool, typer.Option("--resume/--fresh", help="Use the trials that are stored, or run all of them again.")
+        bool, typer.Option("--resume/--fresh", help="Use stored trials, or run all trials again.")
     ] = True,
-    results: Annotated[Path, typer.Option(help="The results file.")] = Path("runs/studies.sqlite"),
-    html: Annotated[Path | None, typer.Option(help="Also write the claims page here.")] = None,
+    results: Annotated[Path, typer.Option(help="File in which results are stored.")] = Path("runs/studies.sqlite"),
+    html: Annotated[Path | None, typer.Option(help="Also write an HTML page of the claims to this file.")] = None,
 ) -> None:
-    """Run a paper's studies and judge its claims; what was interrupted goes on where it stopped."""
+    """Run the studies of a paper and check its claims; an interrupted command continues where it stopped."""
     from rich.console import Console
 
     import netvitals_lab as lab

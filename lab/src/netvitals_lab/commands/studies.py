@@ -13,19 +13,23 @@ def register(app: typer.Typer) -> None:
 
 
 def list_studies(
-    paper: Annotated[str | None, typer.Option(help="Only studies of this paper.")] = None,
+    paper: Annotated[str | None, typer.Option(help="Only list studies of this paper.")] = None,
     results: Annotated[
-        Path | None, typer.Option(help="The results file. [default: runs/studies.sqlite, if it is there]")
+        Path | None, typer.Option(help="File with stored results. [default: runs/studies.sqlite, if it exists]")
     ] = None,
     parquet: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Export the stored rows, one Parquet file per study.")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Export the stored results to this folder, one Parquet file per study."),
     ] = None,
     index: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Write for every paper a page with all its tables, figures, experiments."),
+        typer.Option(
+            metavar="FOLDER",
+            help="Write one page per paper into this folder, with its tables, figures and experiments.",
+        ),
     ] = None,
 ) -> None:
-    """List the studies, with the number of trials at each scale and how many are stored."""
+    """List the studies, with the number of trials at each scale and the number of stored trials."""
     from contextlib import nullcontext
 
     from rich.console import Console

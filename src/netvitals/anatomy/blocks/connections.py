@@ -25,10 +25,10 @@ class Node(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Connection:
-    """What becomes of a layer's output before other layers read it.
+    """A connection from a layer's output to the layers that read it, with the operations in between.
 
-    ``blocked`` says why a law for the pair does not apply: the output joins another branch, leaves the model, or meets
-    another activation. Empty means: the readers see a function of this output and of nothing else.
+    ``blocked`` is the reason why formulas for pairs of layers do not apply: the output joins another branch, leaves the
+    model, or passes another activation. If ``blocked`` is empty, the readers depend on this output and on nothing else.
 
     Part of :class:`Anatomy`.
 
@@ -36,7 +36,7 @@ class Connection:
         writer: name of the layer.
         readers: names of the layers that read it.
         between: aten names on the way, in order; left out where it is blocked and has many readers.
-        blocked: why a law for the pair does not apply; empty where it does.
+        blocked: why formulas for pairs of layers do not apply; empty where they do.
     """
 
     writer: str
@@ -67,6 +67,7 @@ def find_connections(flow: Dataflow, nodes: Sequence[Node], first: int = 0) -> t
             if i >= 0:
                 why[i].append("its output leaves the model")
     ordered = [sorted(sources[node.input]) for node in nodes]
+    ends = {node.operation for node in nodes}
     out = []
     for i, node in enumerate(nodes):
         if i < first:
@@ -80,7 +81,7 @@ def find_connections(flow: Dataflow, nodes: Sequence[Node], first: int = 0) -> t
         if len(mixed) > _MANY:
             why[i].append(f"so do {len(mixed) - _MANY} more layers")
         crowded = why[i] and len(readers[i]) > _MANY  # in a residual stream everything reads everything
-        needed: set[int] = set().union(*(_before(nodes[k].input, flow) for k in readers[i] if not crowded))
+        needed: set[int] = set().union(*(_before(nodes[k].input, flow, ends) for k in readers[i] if not crowded))
         between = (flow.operations[k] for k in sorted(needed))
         passed = (op for op in between if any(i in sources[v] for v in op.inputs) and op.name != "detach")
         out.append(
@@ -120,13 +121,13 @@ def _sources(
     return out, mixes
 
 
-def _before(value: int, flow: Dataflow) -> set[int]:
-    """Operations behind a value, back to the products with weights."""
+def _before(value: int, flow: Dataflow, ends: set[int]) -> set[int]:
+    """Operations behind a value, back to the products with weights and to ``ends``."""
     seen: set[int] = set()
     todo = [value]
     while todo:
         op = flow.producer(todo.pop())
-        if op is not None and op.index not in seen and op.kind != "layer":
+        if op is not None and op.index not in seen and op.kind != "layer" and op.index not in ends:
             seen.add(op.index)
             todo += op.inputs
     return seen

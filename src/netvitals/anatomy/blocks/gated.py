@@ -16,22 +16,22 @@ from netvitals.anatomy.regions import Gate, Region
 
 @dataclass(frozen=True, kw_only=True)
 class GatedMLP:
-    """A product of two projections of one tensor, one of them through an activation, read by an output layer.
+    """A gated MLP such as SwiGLU: the product of two projections, one of them through an activation.
 
     Part of :class:`Anatomy`.
 
     Attributes:
-        name: of the module.
-        gate: the projection that passes the activation.
+        name: name of the module.
+        gate: the projection that is followed by the activation.
         value: the other one.
         out: the layers that read the product.
         activation: name of the region; "sigmoid" of an nn.GLU, "" of a bilinear one.
         text: what the activation does: "silu".
         operation: the product.
         output: value of the product.
-        module: that ran.
-        call: which call of that module, from 1.
-        line: of the user's code.
+        module: name of the module that ran.
+        call: number of this call of the module, from 1.
+        line: the line of user code.
     """
 
     name: str

@@ -14,23 +14,23 @@ _ROOTS = frozenset({"rsqrt", "sqrt", "linalg_vector_norm", "norm", "reciprocal",
 
 @dataclass(frozen=True, kw_only=True)
 class Norm:
-    """A tensor shifted or scaled by a statistic of itself, with the scale and shift that follow.
+    """A normalisation in the traced pass: a tensor shifted or scaled by its own statistics, then scaled by parameters.
 
     Part of :class:`Anatomy`.
 
     Attributes:
-        name: of the module, or where it stands.
+        name: name of the module, or the place in the code.
         kind: ``layer``, ``batch``, ``group``, ``rms``, ``softmax`` or ``written out``.
-        operation: that makes the output.
+        operation: the operation that makes the output.
         operations: all that belong to it.
         input: value that is normalised.
         output: value.
         weight: name of the scale; empty if there is none.
         bias: name of the shift; empty if there is none.
-        module: that ran.
-        call: which call of that module, from 1.
-        line: of the user's code.
-        role: what it is there for.
+        module: name of the module that ran.
+        call: number of this call of the module, from 1.
+        line: the line of user code.
+        role: its role in the model, such as ``hidden activation``.
     """
 
     name: str

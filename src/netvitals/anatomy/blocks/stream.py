@@ -13,7 +13,7 @@ from netvitals.anatomy.ir import Line, Operation
 
 @dataclass(frozen=True, kw_only=True)
 class Addition:
-    """One addition to a stream: after = before + branch.
+    """One addition to a residual stream: after = before + branch.
 
     Part of :class:`Stream`.
 
@@ -23,8 +23,8 @@ class Addition:
         branch: value that is added.
         after: value of the sum.
         writers: layers whose output is the branch.
-        module: in which it stands.
-        line: of the user's code.
+        module: name of the module that contains it.
+        line: the line of user code.
     """
 
     operation: int
@@ -38,14 +38,14 @@ class Addition:
 
 @dataclass(frozen=True, kw_only=True)
 class Stream:
-    """A residual stream: where it begins, what is added to it, and who reads it.
+    """A residual stream: its first value, the branches added to it, and the layers that read it.
 
     Part of :class:`Anatomy`.
 
     Attributes:
         origin: value at which it begins.
         origin_writers: layers that make the origin: embeddings, the first convolution.
-        additions: in order.
+        additions: the additions, in order.
         states: values of the stream: the origin and what each addition makes.
         readers: layers and norms that read a state.
         width: channels.
@@ -77,6 +77,7 @@ def find_streams(
     normed = {norm.output: norm.input for norm in norms}
     owner: dict[int, int] = {}  # state → stream
     states: list[list[int]] = []
+    carried: list[int] = []  # bits of the states of each stream
     entries: list[list[tuple[Operation, int, int]]] = []
     post: list[bool] = []
     for op in adds:
@@ -86,8 +87,7 @@ def find_streams(
             base, passed = _carrier(trunk, owner, flow, normed)
             mine = bit[flow.stripped(trunk)]
             if base is not None:
-                for state in states[owner[base]]:
-                    mine |= bit.get(flow.stripped(state), 0)
+                mine |= carried[owner[base]]
             if through[branch] & mine and (best is None or base is not None):
                 best = (trunk, branch, base, passed)
         if best is None:
@@ -96,6 +96,7 @@ def find_streams(
         if base is None:
             number = len(states)
             states.append([trunk])
+            carried.append(bit.get(flow.stripped(trunk), 0))
             entries.append([])
             post.append(False)
             owner[trunk] = number
@@ -104,6 +105,7 @@ def find_streams(
             post[number] = post[number] or passed
         entries[number].append((op, trunk, branch))
         states[number].append(op.outputs[0])
+        carried[number] |= bit.get(flow.stripped(op.outputs[0]), 0)
         owner[op.outputs[0]] = number
     return tuple(_stream(s, e, p, flow, layers, norms) for s, e, p in zip(states, entries, post))
 

@@ -67,7 +67,10 @@ class Modules:
             self._cannot_see(name or "model", REASONS["scripted" if scripted else is_a])
         if is_a == "compiled" and not scripted and not self._warned:
             self._warned = True
-            warn(f"{name or 'the model'} is compiled and cannot be looked into: {REASONS['compiled']}", "compiled-part")
+            warn(
+                f"{name or 'the model'} is compiled, so its inside cannot be measured: {REASONS['compiled']}",
+                "compiled-part",
+            )
         return module_info
 
     def fused(self) -> tuple[str, ...]:

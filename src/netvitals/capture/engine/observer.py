@@ -212,7 +212,9 @@ class Observer:
             self.compiled = "inside"
             return False
         if is_transformed() or is_captured():
-            self._state.cannot_see("model", CAPTURED if is_captured() else "it runs inside a torch.func transform")
+            self._state.cannot_see(
+                "model", CAPTURED if is_captured() else "the model runs inside a torch.func transform"
+            )
             return False
         self.observed, self.raised = True, False
         self._state.begin()
@@ -285,7 +287,7 @@ class Observer:
 
     def _raised(self, error: BaseException) -> None:
         """The pass ended by an exception of the user's: the next one is measured."""
-        why = f"it raised {type(error).__name__}: the activations of that pass are not measured"
+        why = f"the forward pass raised {type(error).__name__}: its activations are not measured"
         self._state.cannot_see("forward", why)
         traced = self._survey is not None  # then nothing has been shown yet
         self._end()
@@ -345,7 +347,7 @@ class Observer:
         elif state.route.way == "operations":
             for name in self._pickup.missed:
                 state.route.stray()
-                state.cannot_see(name, "not met on every measured step: the model takes different ways")
+                state.cannot_see(name, "not called on every measured step: the forward pass differs from step to step")
         state.route.end(state.met)
 
     # ---------------------------------------------------------------- what it was

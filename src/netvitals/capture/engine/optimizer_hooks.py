@@ -123,7 +123,8 @@ class OptimizerHooks:
         if self._calls > PATIENCE:
             if not self._gave_up:
                 warn(
-                    f"no optimizer has stepped for {PATIENCE} calls of step(); from now on each call is a step",
+                    f"step() was called {PATIENCE} times but no optimizer has made a step; from now on each call of "
+                    "step() counts as a step",
                     "optimizer-not-stepping",
                 )
             self._gave_up = True

@@ -92,7 +92,8 @@ def copies(model: nn.Module) -> dict[str, Tensor]:
     lazy = [n for n, p in model.named_parameters() if isinstance(p, nn.parameter.UninitializedParameter)]
     if lazy:
         raise ValueError(
-            f"parameter {lazy[0]!r} has no shape yet; run one batch through the model first {hint('lazy-parameters')}"
+            f"the lazy parameter {lazy[0]!r} has no shape yet: run one batch through the model before watching it "
+            f"{hint('lazy-parameters')}"
         )
     with torch.no_grad():
         parameters = dict(model.named_parameters())

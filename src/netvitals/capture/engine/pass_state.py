@@ -103,8 +103,9 @@ class PassState:
         where = self.frames[-1].module_info.name if self.frames else ""
         self.recorder = None
         warn(
-            f"looking at {where or 'the model'!r} failed ({type(error).__name__}: {error}); this pass is not measured",
-            "look-failed",
+            f"measuring {where or 'the model'!r} failed ({type(error).__name__}: {error}); the rest of this forward "
+            "pass is not measured",
+            "measurement-failed",
         )
 
     # ---------------------------------------------------------------- sites
@@ -113,7 +114,7 @@ class PassState:
         self, site: Site, x: Tensor, value: Tensor, f: Callable[[Tensor], Any], gradient: Await | None
     ) -> None:
         if value.shape != x.shape:
-            self.cannot_see(site.name, "its output has another shape than its input")
+            self.cannot_see(site.name, "its output has a different shape from its input")
             self.sites.pop(site.name, None)
             self.present.pop(site.name, None)
             return
@@ -208,7 +209,7 @@ class PassState:
             waiting = False  # a second backward pass through the same graph is not measured
             shown = _intact(view, versions)
             if shown is None:
-                why = "its tensor was overwritten in place before the gradient arrived"
+                why = "its tensor was overwritten in place before the gradient was computed"
                 self.cannot_see(view.site.name.removeprefix(self.prefix) + " (gradient)", why)
                 return
             own = self._own(view.site, g)
@@ -273,5 +274,5 @@ class Overwritten:
 
     def __getattr__(self, name: str) -> Any:
         raise RuntimeError(
-            f"the output of this layer was overwritten in place before its gradient arrived {hint('overwritten')}"
+            f"the output of this layer was overwritten in place before its gradient was computed {hint('overwritten')}"
         )

@@ -38,16 +38,16 @@ _RANDOM = tuple(kind for row in activations.ACTIVATIONS if row.random for kind i
 _NORM = re.compile(r"Norm(\d[dD])?$")  # a user's own norm is known by the name of its class
 
 REASONS: dict[str, str] = {
-    "mixing": "its output at one place depends on other places, so it has no elementwise derivative",
+    "mixing": "each output depends on several inputs, so it has no elementwise derivative",
     "recurrent": "its gates run inside one fused recurrent kernel",
-    "compiled": "compiled code does not call hooks; pass probe=(x, y, loss_fn) to look through the uncompiled model",
-    "scripted": "a TorchScript module takes no hooks; its parameters are measured, what happens inside is not",
+    "compiled": "compiled code does not call hooks; pass probe=(x, y, loss_fn) to measure the uncompiled model",
+    "scripted": "a TorchScript module does not accept hooks; only its parameters are measured",
     "attention": "its projections and softmax run inside one fused attention call; only the output is measured",
     "fused attention": "the softmax runs inside a fused kernel; only the output is measured",
-    "mask": "it is multiplied with a mask that another tensor decides, so that it is no function of one of them",
-    "no room": "a pass is traced now and then, and there was no room to keep its tensors; on other passes it is read",
-    "own backward": "its backward pass is a function of the user's; its gates are the slopes of the forward pass",
-    "function": "a layer called as a function has no module; its parameters are measured under their own names",
+    "mask": "it is multiplied by a mask computed from another tensor, so it is not a function of one input",
+    "no room": "there was not enough memory to keep its tensors in this traced pass; it is measured in other passes",
+    "own backward": "it has a custom backward pass; its gates are computed from the derivative of the forward pass",
+    "function": "this layer is called as a function and has no module; its parameters are measured by name",
     "fused": "in eval mode it runs as one fused kernel, which hooks inside it would switch off",
 }
 

@@ -57,8 +57,8 @@ class Schedule:
         names = [v.name for v in self.vitals]
         if twice := {n for n in names if names.count(n) > 1}:
             raise ValueError(
-                f"two vital signs are called {sorted(twice)[0]!r}; their measurements could not be told apart "
-                f"{hint('vital-unsound')}"
+                f"two vital signs have the name {sorted(twice)[0]!r}, so their measurements would be mixed up: rename "
+                f"one {hint('vital-unsound')}"
             )
         self.off: set[tuple[str, str]] = set()  # (vital, site) that failed once
         self._due = _callbacks([])
@@ -123,7 +123,7 @@ class Schedule:
                 continue
             recorder.same = method == "parameters"
             if isinstance(view, ParameterView) and view.pieces and not callback.takes_pieces:
-                recorder.skipped[f"{callback.name}: parameters"] = "no rank holds them whole"
+                recorder.skipped[f"{callback.name}: parameters"] = "no rank has the full parameters"
                 continue
             try:
                 callback.call(recorder, view, *more)
@@ -131,10 +131,12 @@ class Schedule:
                 first = all(name != callback.name for name, _ in self.off)
                 self.off.add((callback.name, site))
                 what = f"{type(error).__name__}: {error}"
-                recorder.skipped[f"{callback.name}: {site}"] = f"it failed there, and is off from now on: {what}"[:400]
+                recorder.skipped[f"{callback.name}: {site}"] = (
+                    f"it failed at this site and is turned off there: {what}"[:400]
+                )
                 if first:  # the other places are in ``skipped``: there may be a thousand
                     warn(
-                        f"vital sign {callback.name!r} failed at {site!r} and is off there from now on: {what}",
+                        f"the vital sign {callback.name!r} failed at {site!r} and is turned off at this site: {what}",
                         "vital-failed",
                     )
 
@@ -196,12 +198,12 @@ def check_vital(vital: Any) -> None:
     """Raise a ``TypeError`` for what is no vital sign: an instance with a name and at least one method that looks."""
     if isinstance(vital, type) or not isinstance(getattr(vital, "name", None), str) or not vital.name:
         raise TypeError(
-            f"a vital sign is an instance with a name, got {vital!r}; "
-            f"write a class with a name and a method such as activation(recorder, view) {hint('vital-unsound')}"
+            f"a vital sign must be an instance with a name, got {vital!r}. Write a class with a name and a method "
+            f"such as activation(recorder, view) {hint('vital-unsound')}"
         )
     if not any(_has(vital, m) for m in METHODS):
         raise TypeError(
-            f"vital sign {vital.name!r} has none of the methods {', '.join(METHODS)}, so it sees nothing "
+            f"the vital sign {vital.name!r} has none of the methods {', '.join(METHODS)}, so it would measure nothing "
             f"{hint('vital-unsound')}"
         )
 

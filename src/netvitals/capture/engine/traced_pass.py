@@ -82,7 +82,7 @@ class TracedPass:
         try:
             return described(model, flow, {}, 0)
         except Exception as error:
-            why = f"what the parts of the model are for could not be found out: {type(error).__name__}: {error}"
+            why = f"the structure of the model could not be determined: {type(error).__name__}: {error}"
             state.cannot_see("anatomy", why)
             return bare_anatomy(model, flow)
 

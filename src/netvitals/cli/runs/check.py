@@ -16,21 +16,25 @@ def register(app: typer.Typer) -> None:
 
 
 def check_run(
-    run: Annotated[Path, typer.Argument(help="The run: its folder, or the .sqlite file.")],
+    run: Annotated[Path, typer.Argument(help="Folder or .sqlite file of the run.")],
     fail_on: Annotated[
-        str, typer.Option(help="The mildest finding that fails the check: critical, warning, note or info.")
+        str, typer.Option(help="Lowest severity that fails the check: critical, warning, note or info.")
     ] = "critical",
     against: Annotated[
         list[Path] | None,
         typer.Option(
-            help="A good run; metrics that left its band fail the check. May be given again.", show_default=False
+            help="A good run to compare with; metrics outside of its range fail the check. May be repeated.",
+            show_default=False,
         ),
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON: the findings, or with --against both lists.")
+        bool,
+        typer.Option(
+            "--json", help="Print the findings as JSON; with --against, also the metrics outside of the range."
+        ),
     ] = False,
 ) -> None:
-    """Judge a run, alone or against good ones: exit code 1 where it fails, 0 where not, 2 where it cannot be read."""
+    """Check a run for findings, or compare it with good runs. Exit code 1: check failed; 2: unreadable run."""
     from netvitals.runs import SEVERITIES
 
     if fail_on not in SEVERITIES:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from netvitals.cli import _groups
+from netvitals.cli._tables import print_table
 
 MOST = 20  # rows of a table
 
@@ -18,17 +19,17 @@ def register(app: typer.Typer) -> None:
 
 
 def compare_runs(
-    one: Annotated[Path, typer.Argument(help="The first run: its folder, or the .sqlite file.")],
-    other: Annotated[Path, typer.Argument(help="The second run.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print it all as JSON.")] = False,
+    one: Annotated[Path, typer.Argument(help="Folder or .sqlite file of the first run.")],
+    other: Annotated[Path, typer.Argument(help="Folder or .sqlite file of the second run.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
 ) -> None:
-    """Say what differs between two runs: settings, findings, and which metrics parted at which step."""
+    """Compare two runs: settings, findings, and the step at which each metric starts to differ."""
     from netvitals.findings import diagnose, table
     from netvitals.report import separated, settings
     from netvitals.runs import open_run
 
     if one.resolve() == other.resolve():
-        raise ValueError(f"compare needs two runs, got {one} twice")
+        raise ValueError(f"compare needs two different runs, got {one} twice")
     short = one.name != other.name
     runs = {path.name if short else str(path): open_run(path) for path in (one, other)}
     tables = [table(run) for run in runs.values()]
@@ -46,11 +47,9 @@ def compare_runs(
 
 
 def _print(names: list[str], found: dict[str, Any]) -> None:
-    from netvitals.cli._tables import print_table
-
     rows = [[row["name"], *(row["values"][name] for name in names)] for row in found["settings"]]
     if rows:
-        print_table(["setting", *names], _cut(rows), "Settings that differ")
+        _print_first(["setting", *names], rows, "Settings that differ")
     for name in names:
         typer.echo(f"{name}: " + ("; ".join(found["findings"][name]) or "nothing alarming"))
     rows = [
@@ -59,11 +58,16 @@ def _print(names: list[str], found: dict[str, Any]) -> None:
         if None not in m["values"] and ":" not in m["metric"]  # pooled copies of what stands above them
     ]
     if rows:
-        print_table(["step", "metric", "first at", *names], _cut(rows), "Metrics that parted, the earliest first")
+        _print_first(
+            ["step", "metric", "first at", *names],
+            rows,
+            "Metrics that differ by more than their noise, the earliest first",
+        )
     else:
-        typer.echo("no metric parted beyond its noise")
+        typer.echo("no metric differs by more than its noise")
 
 
-def _cut(rows: list[list[str]]) -> list[list[str]]:
-    more = len(rows) - MOST
-    return rows if more <= 0 else [*rows[:MOST], [f"and {more} more (--json has all)", *[""] * (len(rows[0]) - 1)]]
+def _print_first(head: list[str], rows: list[list[str]], title: str) -> None:
+    print_table(head, rows[:MOST], title)
+    if len(rows) > MOST:
+        typer.echo(f"and {len(rows) - MOST} more; --json prints all")

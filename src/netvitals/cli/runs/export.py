@@ -15,11 +15,11 @@ def register(app: typer.Typer) -> None:
 
 
 def export_run(
-    run: Annotated[Path, typer.Argument(help="The run: its folder, or the .sqlite file.")],
-    to: Annotated[str, typer.Option(help="parquet, csv or json.")] = "parquet",
-    out: Annotated[Path | None, typer.Option(help="The file to write; beside the run if left out.")] = None,
+    run: Annotated[Path, typer.Argument(help="Folder or .sqlite file of the run.")],
+    to: Annotated[str, typer.Option(help="File format: parquet, csv or json.")] = "parquet",
+    out: Annotated[Path | None, typer.Option(help="Path of the file. [default: beside the run]")] = None,
 ) -> None:
-    """Write every number of a run to one file."""
+    """Write all measurements of a run to one Parquet, CSV or JSON file."""
     from netvitals import findings, runs
 
     typer.echo(runs.export(findings.open_run(run), to, out))

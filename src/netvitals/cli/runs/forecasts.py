@@ -17,14 +17,16 @@ def register(app: typer.Typer) -> None:
 
 
 def show_log(
-    run: Annotated[Path, typer.Argument(help="The run: its folder, or the .sqlite file.")],
-    quantity: Annotated[str, typer.Option(help="Only quantities that begin like this: plateau or loss.")] = "",
-    scored: Annotated[bool, typer.Option("--scored", help="Every scored forecast, one line each.")] = False,
+    run: Annotated[Path, typer.Argument(help="Folder or .sqlite file of the run.")],
+    quantity: Annotated[
+        str, typer.Option(help="Only show forecasts whose name begins with this text: plateau or loss.")
+    ] = "",
+    scored: Annotated[bool, typer.Option("--scored", help="Print every scored forecast on one line.")] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON: worth, methods, scores and open forecasts.")
+        bool, typer.Option("--json", help="Print scores of the methods and all forecasts as JSON.")
     ] = False,
 ) -> None:
-    """Were the forecasts of a run worth anything? Each with its interval, scored once its target step is reached."""
+    """Show the forecasts of a run, and how accurate those were whose target step is reached."""
     from netvitals.capture import plain
     from netvitals.forecasts import forecast_log
     from netvitals.runs import open_run

@@ -19,10 +19,12 @@ def register(app: typer.Typer) -> None:
 
 
 def list_runs(
-    folders: Annotated[list[Path] | None, typer.Argument(help="Folders to look in.", show_default="runs")] = None,
+    folders: Annotated[
+        list[Path] | None, typer.Argument(help="Folders that contain runs.", show_default="runs")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
 ) -> None:
-    """List runs, the latest first: name, status, steps, loss, the most severe finding, age."""
+    """List all runs in a folder, newest first, with status, steps, loss, most severe finding and age."""
     from netvitals.runs import runs_below
 
     given = folders or [Path("runs")]
@@ -50,7 +52,7 @@ def _row(folder: Path, name: str, several: bool) -> dict[str, Any]:
         summary, meta = run.summary, run.meta
         line = summary.shown.get("loss") or {}
         verdict = meta.get("verdict")
-        finding = "not judged yet" if verdict is None else _told(verdict)
+        finding = "findings not computed yet" if verdict is None else _told(verdict)
         age = time.time() - float(meta.get("heartbeat") or run.path.stat().st_mtime)
         return {
             "run": shown,

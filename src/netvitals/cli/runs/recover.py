@@ -15,12 +15,13 @@ def register(app: typer.Typer) -> None:
 
 
 def recover_run(
-    run: Annotated[Path, typer.Argument(help="The damaged run: its folder, or the .sqlite file.")],
+    run: Annotated[Path, typer.Argument(help="Folder or .sqlite file of the damaged run.")],
     out: Annotated[
-        Path | None, typer.Option(help="Where to; beside it, with -recovered in the name, if left out.")
+        Path | None,
+        typer.Option(help="Path of the new run. [default: beside the damaged run, with -recovered in its name]"),
     ] = None,
 ) -> None:
-    """Write all that is intact of a damaged run to a new one; the damaged file is not touched."""
+    """Copy all intact measurements of a damaged run to a new run; the damaged file is not changed."""
     from netvitals import runs
 
     found = runs.recover(run, out)

@@ -15,9 +15,11 @@ def register(app: typer.Typer) -> None:
 
 
 def write_report(
-    run: Annotated[Path, typer.Argument(help="The run: its folder, or the .sqlite file.")],
-    out: Annotated[Path | None, typer.Option(help="The page; by default report.html beside the run")] = None,
-    show: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+    run: Annotated[Path, typer.Argument(help="Folder or .sqlite file of the run.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Path of the HTML file. [default: report.html beside the run]")
+    ] = None,
+    show: Annotated[bool, typer.Option("--open", help="Open the report in the browser.")] = False,
 ) -> None:
     """Write the report of a run as one HTML file that opens offline, and print its findings."""
     from rich.console import Console

@@ -17,11 +17,14 @@ def register(app: typer.Typer) -> None:
 
 
 def show_run(
-    run: Annotated[Path, typer.Argument(help="The run: its folder, or the .sqlite file.")],
-    once: Annotated[bool, typer.Option(help="Print it once and leave.")] = False,
-    every: Annotated[float, typer.Option(help="Seconds between looks.", min=0.2)] = 2.0,
+    run: Annotated[Path, typer.Argument(help="Folder or .sqlite file of the run.")],
+    once: Annotated[bool, typer.Option(help="Print the current state once and exit.")] = False,
+    every: Annotated[float, typer.Option(help="Seconds between two updates.", min=0.2)] = 2.0,
 ) -> None:
-    """Show loss, vital signs and findings of a run in the terminal until it ends; in a log file, one line a minute."""
+    """Show loss, vital signs and findings of a run in the terminal while it trains.
+
+    If the output is a file, print one line per minute instead.
+    """
     from rich.console import Console
     from rich.live import Live
 

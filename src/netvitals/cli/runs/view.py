@@ -22,11 +22,12 @@ def register(app: typer.Typer) -> None:
 
 def serve_page(
     runs: Annotated[
-        list[str] | None, typer.Argument(help="Folders of runs, or one run; also s3://… and the like. [default: runs]")
+        list[str] | None,
+        typer.Argument(help="Folders that contain runs, or a single run; s3:// addresses also work. [default: runs]"),
     ] = None,
-    port: Annotated[int, typer.Option(help="Port to listen on, on this machine only.")] = 8722,
+    port: Annotated[int, typer.Option(help="Port of the web page, which is reachable from this machine only.")] = 8722,
 ) -> None:
-    """Serve a live page of the runs below one or several folders; it follows each run while it is written."""
+    """Show all runs in one or several folders as a live web page, updated while runs are written."""
     try:
         import uvicorn
     except ImportError:

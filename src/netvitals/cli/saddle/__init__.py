@@ -10,7 +10,10 @@ from netvitals.cli.saddle.plan import plan_plateau
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(no_args_is_help=True, help="Plateaus of the loss: plan one, or forecast its end.")
+    group = typer.Typer(
+        no_args_is_help=True,
+        help="Loss plateaus of networks with small initial weights: plan their length, or forecast their end.",
+    )
     app.add_typer(group, name="saddle", rich_help_panel=_groups.MODELS)
     group.command("plan")(plan_plateau)
     group.command("forecast")(forecast_escape)

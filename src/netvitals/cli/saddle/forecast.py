@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 def forecast_escape(
-    run: Annotated[Path, typer.Argument(help="The run: its folder, or the .sqlite file.")],
+    run: Annotated[Path, typer.Argument(help="Folder or .sqlite file of the run.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """When will the loss of a run drop? The last forecast of its vital sign ``plateau``."""
+    """Print the last forecast of the step at which the loss plateau of a run ends."""
     from netvitals.capture import plain
     from netvitals.runs import open_run
 
@@ -45,13 +45,13 @@ def stored(run: Run) -> EscapeForecast:
     steps = frame.filter(frame["metric"] == "escape")["step"].to_numpy()
     if not len(steps):
         raise ValueError(
-            f"the run {run.name!r} has no plateau measurements: train it under nv.watch(..., vitals=['default', "
+            f"the run {run.name!r} has no plateau measurements: train with nv.watch(..., vitals=['default', "
             f"'plateau'], probe=(x, y, loss_fn)) {hint('no-measurements')}"
         )
     at, drop, level = int(steps[-1]), last["drop"], last["coverage"]
     drop, level = 0.5 if math.isnan(drop) else drop, 0.8 if math.isnan(level) else level
     if not math.isfinite(last["escape"]):
-        why = "the measurements of the plateau did not allow one; the run notes why under what was skipped"
+        why = "the measurements do not allow a forecast; the reason is in `skipped` of the run"
         return saddle.no_forecast(at, why, drop=drop, level=level)
     return saddle.EscapeForecast(
         at=at,

@@ -9,21 +9,30 @@ import typer
 
 
 def plan_plateau(
-    activation: Annotated[str, typer.Argument(help="Activation, e.g. tanh, gelu, relu.")],
-    depth: Annotated[int, typer.Argument(help="Number of weight layers L.")],
-    width: Annotated[int, typer.Argument(help="Hidden width N.")],
-    steps: Annotated[float | None, typer.Option(help="Wanted plateau in steps; gives eps for each r.")] = None,
-    eps: Annotated[float | None, typer.Option(help="Small scale; gives the plateau for each r.")] = None,
-    r: Annotated[int | None, typer.Option("--r", help="Number of small layers; all by default.")] = None,
-    lr: Annotated[float, typer.Option(help="Learning rate of the first layer (lr / N in the others).")] = 0.01,
-    beta: Annotated[float, typer.Option(help="Strength of the teacher.")] = 1.0,
+    activation: Annotated[str, typer.Argument(help="Name of the activation, for example tanh, gelu or relu.")],
+    depth: Annotated[int, typer.Argument(help="Number of weight matrices L.")],
+    width: Annotated[int, typer.Argument(help="Number of units N in each hidden layer.")],
+    steps: Annotated[
+        float | None, typer.Option(help="Wanted plateau length in steps; prints the initial scale eps for each r.")
+    ] = None,
+    eps: Annotated[
+        float | None, typer.Option(help="Initial scale of the small layers; prints the plateau length for each r.")
+    ] = None,
+    r: Annotated[
+        int | None,
+        typer.Option("--r", help="Number of layers with small initial weights. [default: every possible number]"),
+    ] = None,
+    lr: Annotated[float, typer.Option(help="Learning rate of the first layer; the other layers use lr / N.")] = 0.01,
+    beta: Annotated[float, typer.Option(help="Strength of the function to learn (beta of the teacher).")] = 1.0,
     uniform: Annotated[
-        bool, typer.Option("--uniform", help="One learning rate for all layers, as torch has it.")
+        bool, typer.Option("--uniform", help="Use the same learning rate for all layers, as torch optimizers do.")
     ] = False,
-    exact: Annotated[bool, typer.Option(help="Integrate the reduced flow instead of the law.")] = False,
+    exact: Annotated[
+        bool, typer.Option(help="Integrate the reduced gradient flow instead of using the leading-order formula.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """From a wanted plateau to (eps, r), or from (eps, r) to the plateau."""
+    """Compute the initial scale for a wanted plateau length, or the plateau length for an initial scale."""
     from netvitals import saddle
     from netvitals.cli._tables import print_table
 

@@ -12,7 +12,10 @@ from netvitals.cli.singular import coefficient, nu, readout, zoo
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(no_args_is_help=True, help="Dead directions: orders, learning coefficients, readouts.")
+    group = typer.Typer(
+        no_args_is_help=True,
+        help="Analyse singularities of a model: dead directions, KL orders and learning coefficients.",
+    )
     app.add_typer(group, name="singular", rich_help_panel=_groups.MODELS)
     group.command("zoo")(zoo.run)
     group.command("nu")(nu.run)

@@ -15,31 +15,33 @@ def run(
     target: Annotated[
         str,
         typer.Argument(
-            metavar="PKG.MODULE:FACTORY", help="A function without arguments that returns model, loss_fn, batch."
+            metavar="PKG.MODULE:FACTORY",
+            help="Import path of a function without arguments that returns (model, loss_fn, batch).",
         ),
     ],
     checkpoints: Annotated[
         list[Path] | None,
         typer.Argument(
-            help="State dicts saved by torch.save, in the order of training; without them the model as it is."
+            help="Files with state dicts from torch.save, in training order. [default: only the model as returned]"
         ),
     ] = None,
-    chains: Annotated[int, typer.Option(help="Chains, at least one.")] = 4,
-    draws: Annotated[int, typer.Option(help="Draws kept of each chain.")] = 400,
-    localization: Annotated[float, typer.Option(help="Pull back to the checkpoint.")] = 1.0,
-    batch_size: Annotated[int | None, typer.Option(help="Examples a step; all of them without it.")] = None,
+    chains: Annotated[int, typer.Option(help="Number of sampling chains.")] = 4,
+    draws: Annotated[int, typer.Option(help="Number of draws to keep from each chain.")] = 400,
+    localization: Annotated[float, typer.Option(help="Strength of the pull towards the checkpoint (γ).")] = 1.0,
+    batch_size: Annotated[int | None, typer.Option(help="Number of examples per sampling step. [default: all]")] = None,
     part: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME=PATTERN", help="Only the parameters of this pattern move; give several for a curve each."
+            metavar="NAME=PATTERN",
+            help="Sample only parameters that match this pattern; repeat the option to get one curve per part.",
         ),
     ] = None,
-    by_part: Annotated[bool, typer.Option("--by-part", help="A curve for every part of the model.")] = False,
-    seed: Annotated[int, typer.Option(help="Of the chains.")] = 0,
-    html: Annotated[Path | None, typer.Option(help="Also write a page with the picture.")] = None,
+    by_part: Annotated[bool, typer.Option("--by-part", help="Estimate one curve for each part of the model.")] = False,
+    seed: Annotated[int, typer.Option(help="Random seed of the chains.")] = 0,
+    html: Annotated[Path | None, typer.Option(help="Also write an HTML page with a plot to this file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """The local learning coefficient of a model or of its parts, or of each of its checkpoints."""
+    """Estimate the local learning coefficient of a model, of its parts, or at each of its checkpoints."""
     from rich.progress import Progress
 
     from netvitals import singular
@@ -78,7 +80,7 @@ def _parts(given: list[str]) -> dict[str, list[str]]:
     for one in given:
         name, _, pattern = one.partition("=")
         if not name:
-            raise ValueError(f"--part is NAME=PATTERN, as in attention='*.attn.*', got {one!r}")
+            raise ValueError(f"--part must be NAME=PATTERN, for example attention='*.attn.*', got {one!r}")
         out.setdefault(name, []).append(pattern or name)
     return out
 
@@ -94,20 +96,20 @@ def _states(paths: list[Path]) -> dict[int, Any]:
         try:
             state = torch.load(path, map_location="cpu", weights_only=True)
         except FileNotFoundError:
-            raise FileNotFoundError(f"there is no checkpoint {path} {hint('checkpoint-unreadable')}") from None
+            raise FileNotFoundError(f"there is no checkpoint file {path} {hint('checkpoint-unreadable')}") from None
         except Exception as error:
             raise ValueError(
-                f"{path} is no state dict saved by torch.save: {str(error).splitlines()[0]} "
+                f"{path} cannot be read as a state dict saved by torch.save: {str(error).splitlines()[0]} "
                 f"{hint('checkpoint-unreadable')}"
             ) from error
         if not isinstance(state, dict) or not all(isinstance(v, torch.Tensor) for v in state.values()):
-            raise ValueError(f"{path} holds no state dict: save model.state_dict() {hint('checkpoint-unreadable')}")
+            raise ValueError(f"{path} contains no state dict: save model.state_dict() {hint('checkpoint-unreadable')}")
         numbers = re.findall(r"\d+", path.stem)
         step = int(numbers[-1]) if numbers else place
         if step in out:
             raise ValueError(
-                f"two checkpoints stand for step {step}, one of them {path}: the last number in a file's "
-                f"name is its step {hint('checkpoint-unreadable')}"
+                f"two checkpoints have the same step {step}, one of them {path}: the last number in a file's name "
+                f"must be its step {hint('checkpoint-unreadable')}"
             )
         out[step] = state
     return out

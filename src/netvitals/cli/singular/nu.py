@@ -9,13 +9,15 @@ import typer
 
 
 def run(
-    k: Annotated[int, typer.Argument(help="KL order of the direction, 1 or more.")],
-    h: Annotated[float, typer.Option("--h", help="Exponent of the prior |u|^h.")] = 0.0,
-    beta: Annotated[float, typer.Option(help="Inverse temperature.")] = 1.0,
-    n: Annotated[int | None, typer.Option("--n", help="Sample size: also print what follows for it.")] = None,
+    k: Annotated[int, typer.Argument(help="KL order k of the direction, a whole number of at least 1.")],
+    h: Annotated[float, typer.Option("--h", help="Exponent h of the prior |u|^h.")] = 0.0,
+    beta: Annotated[float, typer.Option(help="Inverse temperature of the posterior.")] = 1.0,
+    n: Annotated[
+        int | None, typer.Option("--n", help="Number of samples; if given, also print the predictions for it.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """The singular fluctuation of one dead direction of order K, with λ and what they say of n samples."""
+    """Compute singular fluctuation ν and learning coefficient λ of one dead direction of KL order k."""
     from netvitals import singular
     from netvitals.singular import WatanabeTriple, nu_data_free, rlct_single
 

@@ -16,21 +16,27 @@ def run(
     target: Annotated[
         str,
         typer.Argument(
-            metavar="PKG.MODULE:FACTORY", help="A function without arguments that returns model, loss_fn, batch."
+            metavar="PKG.MODULE:FACTORY",
+            help="Import path of a function without arguments that returns (model, loss_fn, batch).",
         ),
     ],
     loss: Annotated[
-        str | None, typer.Option(help="ce or mse; by default from the loss function or the targets.")
+        str | None, typer.Option(help="Loss type: ce or mse. [default: guessed from the loss function or the targets]")
     ] = None,
-    units: Annotated[int, typer.Option(help="Hidden units per pair of layers, the weakest first.")] = 4,
-    n: Annotated[int, typer.Option(help="Size of the data set that λ is for.")] = 10_000,
+    units: Annotated[
+        int, typer.Option(help="Number of hidden units to test per pair of layers, starting with the weakest.")
+    ] = 4,
+    n: Annotated[int, typer.Option(help="Number of samples for which λ is estimated.")] = 10_000,
     chains: Annotated[
-        int | None, typer.Option(help="Chains that sample λ at n; 0 for none, by default 4 up to 1,000 parameters.")
+        int | None,
+        typer.Option(
+            help="Number of chains that sample λ; 0 turns sampling off. [default: 4 up to 1,000 parameters, else 0]"
+        ),
     ] = None,
-    html: Annotated[Path | None, typer.Option(help="Also write a page with pictures to this file.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Also write an HTML page with plots to this file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Orders, λ, m and ν of one checkpoint, or why there are none."""
+    """Estimate KL orders and the learning coefficient λ of one checkpoint, or give the reason why not."""
     from rich.console import Console
 
     from netvitals import singular
@@ -102,5 +108,6 @@ def _kind(model: Any, loss_fn: Any, batch: Any) -> str:
         with contextlib.suppress(ValueError):
             return likelihood_of(given, target)
     raise ValueError(
-        f"the kind of loss cannot be told from this batch: say --loss ce or --loss mse {hint('likelihood-unknown')}"
+        "the loss function cannot be guessed from this batch: give --loss ce or --loss mse "
+        f"{hint('likelihood-unknown')}"
     )

@@ -9,7 +9,7 @@ import typer
 
 
 def run(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
-    """Models whose answers are known: the exact values beside what the estimators return."""
+    """Compare the estimators with exact values, on small models whose answers are known."""
     from rich.progress import track
 
     from netvitals.capture import plain

@@ -22,7 +22,7 @@ from netvitals.capture import LossFn, Mode, Result, one_screen, skipped_lines, u
 from netvitals.curvature.advice.design import Dropped, Recommendation, bottlenecks, dropped_blocks, recommend
 from netvitals.curvature.advice.page import page_of
 from netvitals.curvature.engine.journal import longer
-from netvitals.curvature.engine.nodes import Choice
+from netvitals.curvature.engine.nodes import Choice, parameters_of
 from netvitals.curvature.engine.products import Progress
 from netvitals.curvature.measure.between_layers import between_layers
 from netvitals.curvature.measure.result import InterlayerCurvature
@@ -59,6 +59,7 @@ class CurvatureReport(Result):
     Attributes:
         model: class name of the model.
         parameters: trainable ones of the whole model.
+        measured: those of the layers between which the blocks lie; tied ones count once.
         between: every number behind the sentences.
         sharpness: the largest eigenvalue of the Hessian of all parameters.
         optimizer: name of the optimizer; empty where none was given.
@@ -71,6 +72,7 @@ class CurvatureReport(Result):
 
     model: str
     parameters: int
+    measured: int
     between: InterlayerCurvature
     sharpness: Eigenvalues
     optimizer: str
@@ -102,8 +104,7 @@ class CurvatureReport(Result):
     @property
     def covered(self) -> str:
         """How much of the model the blocks between layers are about; the largest eigenvalue is of all of it."""
-        part = sum(self.between.sizes)
-        return f"{len(self.between.nodes)} layers with {part:,} of {self.parameters:,} trainable parameters"
+        return f"{len(self.between.nodes)} layers with {self.measured:,} of {self.parameters:,} trainable parameters"
 
     @property
     def advice(self) -> Recommendation:
@@ -154,8 +155,9 @@ class CurvatureReport(Result):
         if necks:
             neck = necks[0]
             said.append(
-                f"{neck.node} is a bottleneck: width {neck.width}, {neck.stable_rank:.1f} directions of curvature pass "
-                "it. Widen it, or lead a skip connection around it, if more should."
+                f"{neck.node} is a bottleneck: width {neck.width}, and curvature passes it in {neck.stable_rank:.1f} "
+                f"(D) to {neck.effective_dimension:.1f} (d_eff) directions. Where these are nearly all of its width, "
+                "widen it or lead a skip connection around it; where they are far fewer, its width is not the limit."
             )
         return said
 
@@ -243,21 +245,21 @@ def report(
     memory: int = 2 << 30,
     resume: str | os.PathLike[str] | None = None,
 ) -> CurvatureReport:
-    """Which layers share curvature, where Gauss–Newton fails, what an optimizer should couple, how sharp it is.
+    """Report the curvature of a model: layers that share curvature, errors of Gauss–Newton, and sharpness.
 
     Args:
-        model: any module; left exactly as it was.
+        model: any module; it is not changed.
         loss_fn: ``loss_fn(output, target)``, its name, or None for the model's own ``output.loss``.
         batch: one batch, or a list of batches or a loader.
         mode: ``"as_is"``, ``"train"`` (batch statistics, dropout off) or ``"eval"``.
         nodes: the layers: names or globs of submodules, a rule ``(name, module) -> bool``, or None for the blocks.
-        seed: of the probes.
+        seed: seed of the random probes.
         progress: called with (products done, products planned).
         optimizer: the one in use; the largest eigenvalue is then held against its learning rate.
         probes: products spent on each layer.
         refine: rounds for the spectral norms, as in ``between_layers``.
-        dtype: measure a copy in this dtype.
-        memory: bytes for graph and products.
+        dtype: measure a copy of the model in this dtype.
+        memory: memory budget in bytes for graph and products.
         resume: a folder for the state of a measurement of many batches: the same call goes on after an interruption.
 
     Returns:
@@ -294,6 +296,7 @@ def report(
     return CurvatureReport(
         model=type(model).__name__,
         parameters=sum(p.numel() for p in model.parameters() if p.requires_grad),
+        measured=sum(p.numel() for p in {p for n in between.nodes for p in parameters_of(model, n)}),
         between=between,
         sharpness=sharpness,
         optimizer=name,

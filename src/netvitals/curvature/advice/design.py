@@ -21,12 +21,14 @@ class CurvatureBottleneck(Result):
     width: int
     before: tuple[str, ...]
     stable_rank: float  # mean over pairs on either side
+    effective_dimension: float  # mean over these pairs
     coupling: float
 
     def __str__(self) -> str:
         return (
             f"{self.node} ({self.width} wide) carries everything from {', '.join(self.before)}: across it the "
-            f"stable rank is {self.stable_rank:.2f} and the coupling {self.coupling:.2f}"
+            f"stable rank is {self.stable_rank:.2f}, the effective dimension {self.effective_dimension:.1f} and the "
+            f"coupling {self.coupling:.2f}"
         )
 
 
@@ -63,13 +65,13 @@ class Recommendation(Result):
 
 
 def bottlenecks(found: InterlayerCurvature) -> list[CurvatureBottleneck]:
-    """Necks: nodes that wider nodes must pass on the way to the output, and that wider ones follow.
+    """Find bottlenecks: nodes narrower than those before and after them, which every path to the output crosses.
 
     Args:
-        found: what ``interlayer`` returned in activation space.
+        found: result of ``between_layers`` in activation space.
 
     Returns:
-        The necks, narrowest first.
+        The bottlenecks, narrowest first.
 
     >>> import torch
     >>> from torch import nn
@@ -96,6 +98,7 @@ def bottlenecks(found: InterlayerCurvature) -> list[CurvatureBottleneck]:
                 width=width[u],
                 before=before,
                 stable_rank=float(np.nanmean(found.stable_rank[rows, cols])),
+                effective_dimension=float(np.nanmean(found.effective_dimension[rows, cols])),
                 coupling=float(np.nanmean(found.coupling[rows, cols])),
             )
         )
@@ -103,14 +106,14 @@ def bottlenecks(found: InterlayerCurvature) -> list[CurvatureBottleneck]:
 
 
 def dropped_blocks(found: InterlayerCurvature, least: float = 0.0) -> list[Dropped]:
-    """Where a block-diagonal (K-FAC-type) method errs: cross-blocks by their share, largest first.
+    """Rank the Hessian blocks between layers that a block-diagonal method such as K-FAC ignores.
 
     Args:
-        found: what ``interlayer`` returned, mostly in parameter space.
+        found: result of ``between_layers``, usually in parameter space.
         least: leave out blocks with a share of at most this.
 
     Returns:
-        One entry a pair of different nodes.
+        One entry for each pair of different nodes, the largest share of the squared norm first.
 
     >>> import torch
     >>> from torch import nn
@@ -133,17 +136,20 @@ def dropped_blocks(found: InterlayerCurvature, least: float = 0.0) -> list[Dropp
 
 
 def recommend(found: InterlayerCurvature, small: float = 0.1, large: float = 0.7) -> Recommendation:
-    r"""Gauss–Newton where $\|H-GN\|/\|H\|$ is below ``small``, full products above ``large``, mixed between.
+    r"""Recommend Gauss–Newton or full Hessian products for an optimizer, from the relative error $\|H-GN\|/\|H\|$.
 
-    Where the whole is below ``small`` and a layer's own block is above ``large``, it is mixed, and the layer is named.
+    The choice is Gauss–Newton below ``small``, the full Hessian above ``large``, and ``"mixed"`` in between. The choice
+    is also ``"mixed"`` if the error of the whole matrix is below ``small``, but that of one layer's diagonal block is
+    above ``large``. ``why`` names that layer.
 
-    Corollary 12, in parameter space: a piecewise-linear net has no gap between its activations and a large one between
-    its weights, and an optimizer moves the weights.
+    The advice needs a result in parameter space (Corollary 12). A piecewise-linear network has no gap in activation
+    space, but can have a large one in parameter space.
 
     Args:
-        found: what ``interlayer(space="parameter")`` returned.
-        small: a smaller share missed, over all pairs, calls for Gauss–Newton.
-        large: a larger one calls for the full Hessian; above 0.7 most of the squared curvature is missed.
+        found: result of ``between_layers(..., space="parameter")``.
+        small: below this relative error over all pairs, Gauss–Newton is recommended.
+        large: above this relative error, the full Hessian is recommended; above 0.7, Gauss–Newton misses half of the
+            squared norm.
 
     Returns:
         The choice, why, and the pair with the largest gap.
@@ -159,8 +165,8 @@ def recommend(found: InterlayerCurvature, small: float = 0.1, large: float = 0.7
     """
     if found.space != "parameter":
         raise ValueError(
-            "advice about optimizers is about parameters, and this was measured in activation space, where the gap is "
-            "another one: use interlayer(..., space='parameter') or curvature.report"
+            "this result was measured with space='activation', but optimizer advice needs parameter space: use "
+            "between_layers(..., space='parameter') or curvature.report"
         )
     missed, _ = found.missed_in_all
     live = np.where(found.gauss_newton > 0, found.gn_gap, -np.inf)
@@ -195,7 +201,7 @@ def uniform_skips(depth: int, budget: int) -> tuple[int, ...]:
     (0, 4)
     """
     if not 0 < budget <= depth:
-        raise ValueError(f"a budget of {budget} skips does not fit {depth} layers")
+        raise ValueError(f"budget is {budget}, expected between 1 and the number of layers ({depth})")
     span = depth // budget
     return tuple(i * span for i in range(budget))
 

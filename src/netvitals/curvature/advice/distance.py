@@ -46,14 +46,16 @@ class Decay(Result):
 
 
 def decay(found: InterlayerCurvature, distance: Callable[[str, str], int | None] | None = None) -> Decay:
-    """Curves over distance; by default the shortest path in the graph of nodes (|i − j| if there is no graph).
+    """Average resonance, coupling and GN-gap over pairs of nodes at the same distance, and fit their decay.
 
-    Pairs i ≤ j; NaNs are skipped. R̄(d) mixes three things: which pairs exist at d, how an example's blocks fall, and
-    cancellation between examples. ``fixed_end`` and ``reduction="mean_of_norms"`` tell them apart.
+    By default the distance is the shortest path in the graph of nodes, or |i − j| if there is no graph. Pairs with i ≤
+    j are used, and NaNs are skipped. The mean resonance at distance d depends on the pairs that exist at d, on the
+    decay for one example, and on cancellation between examples. ``fixed_end`` and ``reduction="mean_of_norms"``
+    separate these influences.
 
     Args:
-        found: what ``interlayer`` returned.
-        distance: of two nodes by name, or None where they have none.
+        found: result of ``between_layers``.
+        distance: function of two node names; returns their distance, or None for a pair to leave out.
 
     Returns:
         The curves, and the rate of the exponential fit with its standard error.
@@ -119,7 +121,7 @@ def averages(found: InterlayerCurvature, pairs: Iterable[tuple[str, str]]) -> di
     """Mean resonance, coupling, stable rank and gap over chosen pairs: far pairs, within or across branches."""
     at = [(found.position(v), found.position(w)) for v, w in pairs]
     if not at:
-        raise ValueError("no pairs to average over")
+        raise ValueError("averages() needs at least one pair of nodes, got none")
     rows, cols = zip(*at)
     keys = ("resonance", "coupling", "stable_rank", "gn_gap")
     return {k: float(_mean(getattr(found, k)[list(rows), list(cols)])) for k in keys}
@@ -133,7 +135,9 @@ def far_pairs(nodes: tuple[str, ...], position: int) -> list[tuple[str, str]]:
 def interaction_radius(found: InterlayerCurvature, contraction: float, scale: float, eps: float) -> int | None:
     r"""Least k with $C(s\rho)^k<\epsilon\|H_{v,v}\|_F$ for all v; None when nothing contracts ($s\rho\ge1$)."""
     if not contraction > 0:
-        raise ValueError(f"contraction is {contraction}, expected the positive product of fan-out and edge norm")
+        raise ValueError(
+            f"contraction is {contraction}, expected a positive number: the fan-out s times the edge norm ρ"
+        )
     if contraction >= 1:
         return None
     goal = eps * float(np.nanmin(np.diag(found.resonance)))
@@ -170,14 +174,15 @@ def mass_outside(found: InterlayerCurvature, bandwidth: int) -> float:
 
 
 def bandwidth(found: InterlayerCurvature, eps: float = 0.05) -> int:
-    """Smallest band that leaves out at most ``eps`` of the Frobenius norm: what a banded preconditioner needs.
+    """Return the smallest bandwidth of a banded preconditioner that leaves out at most ``eps`` of the Frobenius norm.
 
     Args:
-        found: what ``interlayer`` returned.
+        found: result of ``between_layers``.
         eps: relative Frobenius error that may be left out.
 
     Returns:
-        How many edges of the graph apart blocks may be, so that the ends of a shortcut are neighbours.
+        The largest distance between two layers in the band, in edges of the graph; the ends of a skip connection have
+        distance 1.
 
     >>> import torch
     >>> from torch import nn

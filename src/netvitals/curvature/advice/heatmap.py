@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from html import escape
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
 from netvitals.curvature.measure.result import InterlayerCurvature
 
-Weight = Literal["resonance", "coupling", "stable_rank", "gn_gap", "missed"]
+Weight = Literal["resonance", "coupling", "stable_rank", "effective_dimension", "gn_gap", "missed"]
 
 
 def heatmap_svg(found: InterlayerCurvature, weight: Weight = "coupling", cell: int = 36) -> str:
     """A matrix as a self-contained SVG: rows and columns named, the number in each cell, a legend of the shades.
 
     Args:
-        found: what ``interlayer`` returned.
+        found: what ``between_layers`` returned.
         weight: the metric in the cells.
         cell: pixels.
 
@@ -70,7 +70,8 @@ def text_at(x: float, y: float, text: str, anchor: str = "middle", fill: str = "
 
 
 def drawing(width: float, height: float, parts: list[str]) -> str:
-    """A drawing of this size."""
+    """A drawing of this size, on white whatever the page is."""
+    parts = ['<rect width="100%" height="100%" fill="#fff"/>', *parts]
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" font-family="sans-serif" '
         f'font-size="12">{"".join(parts)}</svg>'
@@ -79,6 +80,6 @@ def drawing(width: float, height: float, parts: list[str]) -> str:
 
 def matrix_of(found: InterlayerCurvature, weight: str) -> np.ndarray:
     """The matrix of that name; a sentence where there is none."""
-    if weight not in ("resonance", "coupling", "stable_rank", "gn_gap", "missed"):
-        raise ValueError(f"weight is {weight!r}, expected 'resonance', 'coupling', 'stable_rank', 'gn_gap' or 'missed'")
+    if weight not in get_args(Weight):
+        raise ValueError(f"weight is {weight!r}, expected one of {', '.join(map(repr, get_args(Weight)))}")
     return getattr(found, weight)

@@ -113,7 +113,9 @@ def banded(found: InterlayerCurvature | Blocks, bandwidth: int, eps: float) -> B
     """Keep blocks at most ``bandwidth`` apart, each off-diagonal one at the rank that ``eps`` needs."""
     if isinstance(found, InterlayerCurvature):
         if found.blocks is None:
-            raise ValueError("a stochastic result has no blocks to keep: use interlayer(..., method='exact')")
+            raise ValueError(
+                "this result is stochastic, so it has norms but no blocks: use between_layers(..., method='exact')"
+            )
         blocks, apart = found.blocks, distances(found)
     else:
         places = np.arange(len(found.index))

@@ -104,20 +104,35 @@ MAPS: tuple[tuple[Weight, str, str], ...] = (
         "The block against the two on the diagonal: act on such layers together.",
     ),
     ("stable_rank", "Stable rank D between activations", "Directions that a block uses; a low row is a narrow place."),
+    (
+        "effective_dimension",
+        "Effective dimension d_eff between activations",
+        "The sum of the singular values over the largest: weak directions count more than in D. Where nodes "
+        "are wider than the probes, of the part that these span.",
+    ),
     ("gn_gap", "GN-gap between activations", "‖H − GN‖/‖GN‖: 0 behind piecewise linear layers, more where they bend."),
 )
 
 
 def _activations(found: CurvatureReport) -> list[str]:
-    """Activation space: four heat maps and the bottlenecks."""
+    """Activation space: heat maps and the bottlenecks."""
     between = found.activations
     if between is None:
         return []
     cards = [_card(title, meaning, _drawn(between, weight)) for weight, title, meaning in MAPS]
     necks = bottlenecks(between)
     if necks:
-        rows = [(b.node, f"{b.width:,}", f"{b.stable_rank:.1f}", f"{b.coupling:.2f}") for b in necks]
-        cards.append(_card("Bottlenecks", "Blocks that wider ones pass.", _table(("node", "width", "D", "C"), rows)))
+        rows = [
+            (b.node, f"{b.width:,}", f"{b.stable_rank:.1f}", f"{b.effective_dimension:.1f}", f"{b.coupling:.2f}")
+            for b in necks
+        ]
+        cards.append(
+            _card(
+                "Bottlenecks",
+                "Blocks that wider ones pass: means over the pairs on either side.",
+                _table(("node", "width", "D", "d_eff", "C"), rows),
+            )
+        )
     return cards
 
 

@@ -1,7 +1,7 @@
 """Small networks as graphs of functions, with every local derivative in the open: the theory, executable.
 
-``interlayer`` measures any module by automatic differentiation. Here the same blocks are built from local Jacobians and
-contracted second-derivative tensors by the recursion over the graph, so that each term can be measured.
+``between_layers`` measures any module by automatic differentiation. Here the same blocks are built from local Jacobians
+and contracted second-derivative tensors by the recursion over the graph, so that each term can be measured.
 """
 
 from netvitals.curvature.dag import bounds

@@ -63,10 +63,10 @@ def corollary_26(e: DagEvaluation, v: str, w: str, *, strong: bool = False) -> B
     out, top = _single_output(e), e.graph.topology
     contraction = contraction_of(e)
     if contraction >= 1:
-        raise ValueError(f"sρ is {contraction:.3g}: the bound is stated for contracting nets only (sρ < 1)")
+        raise ValueError(f"the contraction factor sρ is {contraction:.3g}; this bound holds only for sρ < 1")
     d = (top.depth(v) or 0) + (top.depth(w) or 0) if strong else top.distance(v, w)
     if d is None:
-        raise ValueError(f"{v!r} and {w!r} are not connected")
+        raise ValueError(f"nodes {v!r} and {w!r} are not connected in the graph, so they have no distance")
     gn = _norms(block(e, v, w, reduction="per_sample").GN)
     return _tightest(
         "Corollary 26" + (", strong" if strong else ""), gn, _norms(e.contracted(LOSS, out, out)) * contraction**d
@@ -80,7 +80,7 @@ def corollary_28(e: DagEvaluation, eps: float) -> BoundCheck:
     out, top = _single_output(e), e.graph.topology
     contraction = contraction_of(e)
     if contraction >= 1:
-        raise ValueError(f"sρ is {contraction:.3g}: the band exists for contracting nets only (sρ < 1)")
+        raise ValueError(f"the contraction factor sρ is {contraction:.3g}; this bandwidth exists only for sρ < 1")
     band = math.ceil(math.log(eps) / math.log(contraction))
     scale = _norms(e.contracted(LOSS, out, out))
     far = [
@@ -272,5 +272,5 @@ def _tightest(name: str, lhs: Tensor, rhs: Tensor) -> BoundCheck:
 def _single_output(e: DagEvaluation) -> str:
     if len(e.graph.loss_parents) != 1:
         seen = ", ".join(e.graph.loss_parents)
-        raise ValueError(f"the bound is stated for a loss of one node, this one looks at {seen}")
+        raise ValueError(f"this bound needs a loss that depends on one node; this loss depends on {seen}")
     return e.graph.loss_parents[0]

@@ -37,7 +37,9 @@ class DagEvaluation:
         self.inputs: Mapping[str, Tensor] = x if isinstance(x, Mapping) else {graph.inputs[0]: x}
         missing = [i for i in graph.inputs if i not in self.inputs]
         if missing:
-            raise ValueError(f"the graph needs the input {missing[0]!r}, got {', '.join(self.inputs)}")
+            raise ValueError(
+                f"the graph needs an input named {missing[0]!r}; the inputs given are {', '.join(self.inputs)}"
+            )
         self.examples = len(y)
         self._cache: dict[Any, Any] = {}
 
@@ -56,7 +58,8 @@ class DagEvaluation:
             value = vmap(lambda *ps, n=node: n.fn(*ps, self._theta(n)))(*parents)
             if value.ndim != 2:
                 raise ValueError(
-                    f"node {name!r} returned shape {tuple(value.shape[1:])} per sample, expected a vector: flatten it"
+                    f"node {name!r} returned shape {tuple(value.shape[1:])} for each example, expected a vector: "
+                    "flatten it"
                 )
             out[name] = value
         return out

@@ -68,21 +68,26 @@ class Graph:
         names = [n.name for n in self.nodes]
         for name in names:
             if names.count(name) > 1:
-                raise ValueError(f"node {name!r} is given {names.count(name)} times: names must differ")
+                raise ValueError(
+                    f"node name {name!r} is used {names.count(name)} times: give every node a different name"
+                )
             if name in self.inputs or name == LOSS:
-                raise ValueError(f"node {name!r} has the name of an input or of the loss: choose another")
+                raise ValueError(f"node {name!r} has the same name as an input or the loss: choose another name")
         for n in self.nodes:
             if not n.parents:
-                raise ValueError(f"node {n.name!r} has no parent: name an input ({', '.join(self.inputs)}) or a node")
+                raise ValueError(
+                    f"node {n.name!r} has no parent: name an input ({', '.join(self.inputs)}) or another node as its "
+                    "parent"
+                )
             if n.theta is not None and n.theta not in self.parameters:
-                raise ValueError(f"node {n.name!r} names the parameters {n.theta!r}, which are not in parameters=")
+                raise ValueError(f"node {n.name!r} uses the parameters {n.theta!r}, which are missing from parameters=")
         for p in self.loss_parents:
             if p not in names:
-                raise ValueError(f"the loss looks at {p!r}, which is not a node; nodes are {', '.join(names)}")
+                raise ValueError(f"the loss depends on {p!r}, which is not a node; the nodes are {', '.join(names)}")
         top = self.topology
         for name in names:
             if name not in self.loss_parents and not top.descendants[name] & set(self.loss_parents):
-                raise ValueError(f"node {name!r} does not reach the loss: leave it out")
+                raise ValueError(f"node {name!r} does not influence the loss: leave it out of the graph")
 
     @cached_property
     def topology(self) -> Topology:

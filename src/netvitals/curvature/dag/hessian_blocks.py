@@ -68,7 +68,7 @@ def block(
     """
     for name in (v, w):
         if name not in e.values:
-            raise KeyError(f"no node {name!r}; the nodes are {', '.join(e.values)}")
+            raise KeyError(f"there is no node {name!r}; the nodes are {', '.join(e.values)}")
     if method == "closed":
         gn, tensor = _closed(e, v, w)
     elif method == "onesided":
@@ -169,7 +169,9 @@ def root_factors(e: DagEvaluation) -> dict[str, Tensor]:
     rows = [torch.cat([e.contracted(LOSS, a, b) for b in seen], 2) for a in seen]
     values, vectors = torch.linalg.eigh(torch.cat(rows, 1))
     if bool((values < -1e-10 * values.abs().amax()).any()):
-        raise ValueError("the loss is not convex in the nodes it looks at: its Gauss–Newton part has no real root")
+        raise ValueError(
+            "the loss is not convex in the nodes it depends on, so its Gauss–Newton matrix has no real square root"
+        )
     root = vectors * values.clamp_min(0).sqrt()[:, None, :]
     at = dict(zip(seen, root.split([e.size(a) for a in seen], 1)))
     out: dict[str, Tensor] = {}

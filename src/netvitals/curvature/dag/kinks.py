@@ -53,8 +53,8 @@ class Certificate:
 def certificate(thing: Graph | DagEvaluation | nn.Module) -> Certificate:
     """Of a graph by its rules, of an evaluation by its contracted tensors, of a module by the kinds of its submodules.
 
-    A module's functional calls are not seen; there the evaluation or ``interlayer`` has the last word. Normalisation
-    and softmax bend; batch normalisation bends in train mode only.
+    A module's functional calls are not detected; there use the evaluation or ``between_layers``. Normalisation and
+    softmax are curved; batch normalisation is curved in train mode only.
 
     Args:
         thing: a graph, a graph at a batch, or a model.

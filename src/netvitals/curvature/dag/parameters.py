@@ -70,7 +70,7 @@ def parameter_block(e: DagEvaluation, v: str, w: str) -> ParameterBlock:
     """
     for name in (v, w):
         if name not in e.graph.by_name:
-            raise KeyError(f"no node {name!r}")
+            raise KeyError(f"there is no node {name!r} in this graph")
         if e.graph.by_name[name].theta is None:
             raise ValueError(f"node {name!r} has no parameters")
     dv, dw = e.parameter_edge(v), e.parameter_edge(w)
@@ -110,7 +110,7 @@ def shared_block(e: DagEvaluation, a: str, b: str) -> Tensor:
     """
     pairs = [(v, w) for v in e.graph.copies(a) for w in e.graph.copies(b)]
     if not pairs:
-        raise KeyError(f"no node uses the parameters {a!r} and {b!r}")
+        raise KeyError(f"no node of the graph uses both parameters {a!r} and {b!r}")
     return torch.stack([parameter_block(e, v, w).H for v, w in pairs]).sum(0)
 
 
@@ -138,8 +138,8 @@ def parameter_hessian(e: DagEvaluation, budget: int = 1 << 30) -> tuple[Tensor, 
     needed = total * total * e.loss.element_size()
     if needed > budget:
         raise MemoryError(
-            f"a Hessian of {total} parameters needs {needed / 2**20:.4g} MiB, the budget is "
-            f"{budget / 2**20:.4g} MiB: use products instead, or raise budget= {hint('no-memory')}"
+            f"a Hessian of {total} parameters needs {needed / 2**20:.4g} MiB, but the budget is {budget / 2**20:.4g} "
+            f"MiB: use matrix-vector products, or raise budget= {hint('no-memory')}"
         )
     ends = torch.tensor([0, *sizes]).cumsum(0).tolist()
     index = {k: slice(a, b) for k, a, b in zip(keys, ends, ends[1:])}

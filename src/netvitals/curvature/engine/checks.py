@@ -106,10 +106,10 @@ def require_symmetric(defect: float, dtype: torch.dtype) -> None:
     """Raise a sentence where a second derivative computed in this dtype is not symmetric."""
     if defect > tolerance(dtype):
         raise ValueError(
-            f"the second derivative that torch computes here is not symmetric (by about {defect:.1%} of its "
-            "size): one operation of the model has a wrong one. weight_norm is known for it: fold it into the "
-            "weight with torch.nn.utils.parametrize.remove_parametrizations on a copy of the model; else replace "
-            "operations until this is gone"
+            f"the second derivative that torch computes here is not symmetric (relative error about {defect:.1%}), so "
+            "one operation of the model has a wrong double backward. With weight_norm, call "
+            "torch.nn.utils.parametrize.remove_parametrizations on a copy of the model; otherwise replace operations "
+            "until this error is gone"
         )
 
 
@@ -129,7 +129,7 @@ def require_mean(tape: Tape) -> None:
     whole, parts = tape.mean_check()
     if abs(whole - parts) > 0.25 * max(abs(whole), abs(parts)):  # a mean over tokens may differ a little by padding
         raise ValueError(
-            f"the loss is not a mean over examples (whole batch {whole:.6g}, mean of its halves {parts:.6g}), and over "
+            f"the loss is not a mean over examples (whole batch {whole:.6g}, mean of its halves {parts:.6g}). With "
             "many batches the mean is measured: use reduction='mean' in loss_fn"
         )
 
@@ -140,6 +140,6 @@ def require_same_shapes(first: Tape, tape: Tape) -> None:
         if [x.shape for x in a] != [x.shape for x in b]:
             was, now = (sum(leaf.numel() for leaf in leaves) for leaves in (a, b))
             raise ValueError(
-                f"{node.name} has {was} coordinates in the first batch and {now} in another: activations of different "
-                "length have no mean Hessian. Give batches of one length, or measure with space='parameter'"
+                f"{node.name} has {was} coordinates in the first batch and {now} in another. Activations of different "
+                "length have no mean Hessian: give batches of one length, or measure with space='parameter'"
             )

@@ -98,8 +98,8 @@ def likelihood_at(outputs: Sequence[Tensor], second: Callable[[Tensor], Tensor])
             if float((weight * shape - image).norm()) <= CLOSE * float(image.norm()) and bool((weight >= 0).all()):
                 return OutputLikelihood(kind, weight, dim)  # type: ignore[arg-type]
     raise ValueError(
-        "a Fisher matrix belongs to a likelihood, and this loss is none that is known (cross-entropy, mean squared "
-        "error, binary cross-entropy with logits, on one output tensor): ask for part='GN', which any loss has"
+        "a Fisher matrix needs a likelihood: the loss must be cross-entropy, mean squared error, or binary "
+        "cross-entropy with logits, of one output tensor. Use part='GN', which works with any loss"
     )
 
 

@@ -45,14 +45,14 @@ class Journal:
         label = self.folder / "measurement.json"
         if not label.exists():
             if any(self.folder.iterdir()):
-                raise ValueError(f"{self.folder} has other files in it: give resume= a folder of its own")
+                raise ValueError(f"the folder {self.folder} contains other files: give resume= an empty or new folder")
             label.write_text(text, encoding="utf-8")
         elif label.read_text(encoding="utf-8") != text:
             old = json.loads(label.read_text(encoding="utf-8"))
             other = [k for k in dict(identity) if old.get(k) != json.loads(text).get(k)]
             raise ValueError(
-                f"{self.folder} holds the state of another measurement (its {', '.join(other) or 'settings'} differ): "
-                "delete it, or give resume= another folder"
+                f"{self.folder} holds the state of a different measurement (its {', '.join(other) or 'settings'} "
+                "differ): delete it, or give resume= another folder"
             )
 
     def load(self, number: int) -> Any:
@@ -66,7 +66,7 @@ class Journal:
             return _arrays(torch.load(path, weights_only=True))  # tensors, numbers, lists and dicts; no code
         except Exception as error:
             raise ValueError(
-                f"{path} is not the state of a measurement ({type(error).__name__}): delete {self.folder}, or give "
+                f"{path} is not a stored measurement state ({type(error).__name__}): delete {self.folder}, or give "
                 "resume= another folder"
             ) from None
 

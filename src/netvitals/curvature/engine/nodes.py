@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from netvitals._help import hint
-from netvitals.anatomy import named_tensors
+from netvitals.anatomy import Anatomy, named_tensors
 from netvitals.curvature.engine.layout import Place, charted, coarsest, doubled_batch, float_tensors, layout_of
 from netvitals.curvature.engine.problem import Problem, float_outputs
 
@@ -23,6 +23,7 @@ _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 _PARAMETRIC = (nn.Linear, nn.modules.conv._ConvNd, nn.Embedding, nn.MultiheadAttention, nn.RNNBase, nn.Bilinear)
 _NORMS = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.modules.batchnorm._NormBase)
 MOST = 12  # more default nodes than this make a picture nobody reads
+MOST_BRANCHING = 60  # of blocks and the branches inside them
 
 
 @dataclass(frozen=True)
@@ -55,12 +56,13 @@ class NodeSurvey:
     outputs: list[Tensor] = field(default_factory=list)
     final: set[str] = field(default_factory=set)  # calls that return the model's own output
     kept_bytes: int = 0
+    anatomy: Anatomy | None = None  # None where the model cannot be traced
 
 
 def survey(problem: Problem, memory: int, calls: bool = True) -> NodeSurvey:
     """Run the model of ``problem`` once and note modules' ``calls``; a sentence when the graph outgrows ``memory``."""
-    seen = NodeSurvey()
-    doubled = _doubled_shapes(problem) if calls else {}
+    seen = NodeSurvey(anatomy=charted(problem.task) if calls else None)
+    doubled = _doubled_shapes(problem, seen.anatomy)
     counts: dict[str, int] = {}
     results: list[tuple[str, Tensor]] = []
     stores = {p.untyped_storage().data_ptr() for p in problem.model.parameters()}
@@ -73,7 +75,7 @@ def survey(problem: Problem, memory: int, calls: bool = True) -> NodeSurvey:
             call = name if counts[name] == 1 else f"{name}#{counts[name]}"
             values = float_tensors(out)
             if not values:
-                seen.skipped[call] = f"returns {_what(out)}, nothing that can be differentiated"
+                seen.skipped[call] = f"returns {_what(out)}, which cannot be differentiated"
                 return
             shapes = [tuple(v.shape) for v in values]
             long = doubled.get((name, counts[name]))
@@ -137,9 +139,8 @@ def _what(out: Any) -> str:
     return f"{type(out).__name__} of {kinds[0]}" if kinds else type(out).__name__
 
 
-def _doubled_shapes(problem: Problem) -> dict[tuple[str, int], list[tuple[int, ...]]]:
+def _doubled_shapes(problem: Problem, anatomy: Anatomy | None) -> dict[tuple[str, int], list[tuple[int, ...]]]:
     """For every call of a module, the shapes of its floating outputs for a batch of twice the length."""
-    anatomy = charted(problem.task)
     if anatomy is None:
         return {}
     problem.narrowest = coarsest(anatomy) or problem.narrowest
@@ -182,11 +183,11 @@ def choose(
     if callable(nodes):
         names = [name for name, m in modules.items() if name and nodes(name, m)]
         if not names:
-            raise ValueError("the rule given as nodes= chose none of the model's modules")
+            raise ValueError("the function given as nodes= selected none of the model's modules")
     else:
         patterns = [nodes] if isinstance(nodes, str) else list(nodes)
         if not patterns:
-            raise ValueError("nodes=[] names no node: pass names of submodules, or None for the default blocks")
+            raise ValueError("nodes=[] is empty: pass names of submodules, or None for the default blocks")
         weights = [n for n, p in problem.model.named_parameters() if p.requires_grad] if space == "parameter" else []
         names = _matching(patterns, [n for n in modules if n] + weights, seen)
     for name in names:
@@ -202,8 +203,8 @@ def _default(problem: Problem, seen: NodeSurvey, space: str) -> tuple[list[Curva
     picked = _of_space(problem, seen, names, space)
     if not picked:
         raise ValueError(
-            f"no block found in {type(problem.model).__name__}: name the nodes yourself, "
-            f"for example nodes={[c.name for c in seen.calls[:3]]}"
+            f"no repeated block was found in {type(problem.model).__name__}: name the layers to measure, for example "
+            f"nodes={[c.name for c in seen.calls[:3]]}"
         )
     skipped = dict(seen.skipped) if space == "activation" else _vectors(problem.model, names)
     if len(picked) > MOST:
@@ -216,6 +217,20 @@ def _default(problem: Problem, seen: NodeSurvey, space: str) -> tuple[list[Curva
     return picked, f"{len(picked)} nodes by default ({why}): {', '.join(n.name for n in picked)}", skipped
 
 
+def branching(problem: Problem, seen: NodeSurvey) -> tuple[list[CurvatureNode], str, dict[str, str]]:
+    """The model's blocks, and the layers that write into its residual streams: the two ways of a skip connection."""
+    blocks, why = _blocks(problem.model, seen)
+    streams = seen.anatomy.streams if seen.anatomy is not None else ()
+    writers = [name for stream in streams for addition in stream.additions for name in addition.writers]
+    writers += [name for stream in streams[1:] for name in stream.origin_writers]  # a shortcut that changes the width
+    known = {c.module for c in seen.calls}
+    names = [n for n in dict.fromkeys([*blocks, *writers]) if n in known]
+    picked = _of_space(problem, seen, names, "activation")
+    if not writers or not picked or len(picked) > MOST_BRANCHING:
+        return _default(problem, seen, "activation")
+    return picked, f"{len(picked)} nodes by default ({why}, and the ends of their branches)", dict(seen.skipped)
+
+
 def _of_space(problem: Problem, seen: NodeSurvey, names: Iterable[str], space: str) -> list[CurvatureNode]:
     wanted = list(dict.fromkeys(names))
     if space == "activation":
@@ -225,7 +240,7 @@ def _of_space(problem: Problem, seen: NodeSurvey, names: Iterable[str], space: s
     for name in sorted(wanted, key=lambda n: first.get(n, first.get(n.rpartition(".")[0], len(first)))):
         size = sum(p.numel() for p in parameters_of(problem.model, name))
         if size == 0:
-            raise ValueError(f"node {name!r} has no trainable parameter: leave it out, or unfreeze it")
+            raise ValueError(f"module {name!r} has no trainable parameter: leave it out of nodes=, or unfreeze it")
         op = type(problem.model.get_submodule(name)).__name__ if name in first else "Parameter"
         out.append(parameter_node(name, (size,), op))
     return out

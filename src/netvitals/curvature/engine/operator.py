@@ -129,7 +129,7 @@ class Operators:
         """What makes the products; inside ``with``."""
         if self._live is None:
             raise RuntimeError(
-                f"the products are closed: use this inside `with operators(...) as of:` {hint('products-closed')}"
+                f"these operators are closed: use them inside `with operators(...) as of:` {hint('products-closed')}"
             )
         return self._live
 
@@ -218,7 +218,7 @@ class Operators:
 
     def _index(self, name: str) -> int:
         if name not in self.names:
-            raise KeyError(f"no node {name!r}; the nodes are {', '.join(self.names)}")
+            raise KeyError(f"there is no node {name!r}; the nodes are {', '.join(self.names)}")
         return self.names.index(name)
 
     def _matching(self, patterns: str | Sequence[str]) -> list[int]:
@@ -264,22 +264,24 @@ def operators(
     memory: int = 2 << 30,
     journal: Journal | None = None,
 ) -> Operators:
-    """Products with blocks or with the whole matrix: the Hessian, Gauss–Newton, the tensor part, Fisher matrices.
+    """Compute matrix-vector products with the Hessian, Gauss–Newton or Fisher matrix, or with blocks of it.
 
-    In parameter space without ``nodes`` every trainable tensor is a node, in the order of ``model.parameters()``.
+    In parameter space, if ``nodes`` is left out, every trainable tensor is one node, in the order of
+    ``model.parameters()``.
 
     Args:
-        model: any module; left exactly as it was.
+        model: any module; it is not changed.
         loss_fn: ``loss_fn(output, target)``, its name, or None for the model's own ``output.loss``.
-        batch: what a loader yields; or a list of batches or a loader, over which every product is then averaged.
+        batch: one batch as a data loader yields it; or a list of batches or a loader, over which every product is then
+            averaged.
         mode: ``"as_is"``, ``"train"`` (batch statistics, dropout off) or ``"eval"``.
-        nodes: names or globs of submodules, a rule ``(name, module) -> bool``, or None.
-        seed: of the labels drawn for ``part="fisher-mc"``.
+        nodes: names or glob patterns of submodules, a function ``(name, module) -> bool``, or None.
+        seed: seed of the labels drawn for ``part="fisher-mc"``.
         space: ``"parameter"`` or ``"activation"``.
         labels: drawn for each token or example by ``part="fisher-mc"``.
-        dtype: measure a copy in this dtype.
-        memory: bytes for graph and products.
-        journal: of a measurement of many batches that may be interrupted.
+        dtype: measure a copy of the model in this dtype.
+        memory: memory budget in bytes for graph and products.
+        journal: stores the state of a measurement of many batches, so that it can be interrupted and resumed.
 
     Returns:
         ``Operators``: ``block(v, w)``, ``submatrix(pattern)``, ``column(w, z)``, ``whole()``, each of a part ``"H"``,

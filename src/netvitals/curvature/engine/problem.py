@@ -20,10 +20,20 @@ class Problem:
     """``loss_fn(model(x), y)`` for one batch in any form that :func:`netvitals.capture.task.task_of` understands.
 
     Without a loss function the model's own ``output.loss`` is taken. With ``dtype`` the model, the loss and the
-    floating tensors of the batch are copied in that dtype, and the user's own are not touched at all.
+    floating tensors of the batch are copied in that dtype, and the user's own are not touched at all. ``noise`` seeds
+    what the model draws, in every pass the same: of many batches each has a number of its own, so that the mean over
+    batches is one over draws too.
     """
 
-    def __init__(self, model: nn.Module, loss_fn: LossFn, batch: Any, dtype: torch.dtype | None = None) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        loss_fn: LossFn,
+        batch: Any,
+        dtype: torch.dtype | None = None,
+        noise: int | None = None,
+    ) -> None:
+        self.noise = noise
         model = getattr(model, "_orig_mod", model)  # a compiled module has no second derivatives, its original has
         task = task_of(model, loss_fn, batch)
         first = next((p for p in model.parameters() if p.is_floating_point()), None)
@@ -35,7 +45,9 @@ class Problem:
         self.task, self.model = task, task.model
         sizes = [t.shape[0] for t in tensors((task.args, dict(task.kwargs))) if t.ndim > 0]
         if not sizes:
-            raise ValueError("the batch has no input tensor with a batch dimension: give (x, y) with x of shape (B, …)")
+            raise ValueError(
+                "the batch has no input tensor with a batch dimension: give (x, y) with x of shape (batch size, …)"
+            )
         self.examples = int(sizes[0])
         if self.examples == 0:
             raise ValueError("the batch is empty: give at least one example")
@@ -46,20 +58,26 @@ class Problem:
         return self.task.loss_fn is None
 
     def outputs(self) -> Any:
+        if self.noise is not None:
+            torch.manual_seed(self.noise)
         return self.task.forward()
 
     def loss(self, outputs: Any, targets: tuple[Any, ...] | None = None) -> Tensor:
         """The loss of the outputs; of other ``targets`` than the batch's where they are given."""
         task = self.task if targets is None else replace(self.task, targets=targets)
-        loss = _loss_of_all(task, outputs)
-        if loss is None:
-            loss = task.loss(outputs)
+        with _shown_by(self.original, self.model):
+            loss = _loss_of_all(task, outputs)
+            if loss is None:
+                loss = task.loss(outputs)
         if not loss.is_floating_point():
-            raise ValueError(f"loss_fn returned {loss.dtype}, expected a floating number that can be differentiated")
+            raise ValueError(
+                f"loss_fn returned a tensor of type {loss.dtype}, expected a floating-point number that can be "
+                "differentiated"
+            )
         if not torch.isfinite(loss).all():
             raise ValueError(
-                f"the loss of this batch is {loss.item()}: curvature is undefined there; check the batch "
-                "and the parameters for infinities"
+                f"the loss of this batch is {loss.item()}, so its curvature is undefined: check the batch and the "
+                "parameters for NaN or infinity"
             )
         return loss
 
@@ -84,6 +102,20 @@ class Problem:
         )
 
 
+@contextmanager
+def _shown_by(original: nn.Module | None, twin: nn.Module) -> Iterator[None]:
+    """The user's model shows what its measured copy holds: a loss may read parameters and activations by its name."""
+    pairs = [] if original is None else list(zip(original.modules(), twin.modules()))
+    own = [vars(module) for module, _ in pairs]
+    try:
+        for module, copied in pairs:
+            object.__setattr__(module, "__dict__", vars(copied))
+        yield
+    finally:
+        for (module, _), attributes in zip(pairs, own):
+            object.__setattr__(module, "__dict__", attributes)
+
+
 def _loss_of_all(task: Task, outputs: Any) -> Tensor | None:
     """The loss of a function that reads the model's whole output (``out["logits"]``); None if it wants the logits."""
     if task.loss_fn is None or main_output(outputs) is outputs:
@@ -102,8 +134,8 @@ def float_outputs(outputs: Any) -> tuple[list[Tensor], Callable[[list[Tensor]], 
     where = [i for i, t in enumerate(leaves) if isinstance(t, Tensor) and t.is_floating_point()]
     if not where:
         raise ValueError(
-            f"the model returned {type(outputs).__name__} without a floating tensor: its output cannot be "
-            "differentiated"
+            f"the model returned a {type(outputs).__name__} without a floating-point tensor, which cannot be "
+            "differentiated: return the tensor that the loss uses"
         )
 
     def rebuild(replaced: list[Tensor]) -> Any:
@@ -155,17 +187,35 @@ def laboratory(model: nn.Module, mode: Mode = "as_is") -> Iterator[None]:
             torch.backends.cudnn.enabled = cudnn
 
 
-def refuse_noise(model: nn.Module) -> None:
+def refuse_noise(problem: Problem) -> None:
     """A product with a random network estimates nothing: name the dropout that is still on."""
-    for name, m in model.named_modules():
+    for name, m in problem.model.named_modules() if problem.noise is None else ():
         if not m.training:
             continue
         p = getattr(m, "p", None) if isinstance(m, nn.modules.dropout._DropoutNd) else getattr(m, "dropout", None)
         if isinstance(p, (int, float)) and p > 0:
+            where = name or "the model"
             raise ValueError(
-                f"dropout is on in {name or 'the model'!r} (p = {p:g}): each product would see another "
-                "network. Call model.eval(), or pass mode='eval'"
+                f"dropout is active in {where!r} (p = {p:g}), so every forward pass would differ. {AVERAGE}"
             )
+
+
+def refuse_randomness(before: Sequence[Tensor], after: Sequence[Tensor]) -> None:
+    """Raise a sentence where the outputs of two passes of the same batch differ."""
+    for a in after:
+        same = [b for b in before if b.shape == a.shape]
+        tol = 1e-3 * float(a.detach().abs().max())
+        if same and all(float((a.detach() - b).abs().max()) > tol for b in same):
+            raise ValueError(
+                "two forward passes of the same batch differ, so the model draws random numbers (functional dropout? "
+                f"noise?). {AVERAGE}"
+            )
+
+
+AVERAGE = (
+    "Call model.eval(), or pass mode='eval'. To average over the noise, give a list of batches ([batch] * 16 repeats "
+    "one): each batch gets random numbers of its own"
+)
 
 
 @contextmanager
@@ -186,30 +236,30 @@ def advice_for(error: Exception, node: str = "") -> ValueError | None:
     where = f" at or below {node!r}" if node else ""
     if "modified by an inplace operation" in text:
         return ValueError(
-            f"a tensor that the gradient needs was overwritten in place{where}: replace the in-place "
-            "operation (x.add_(…), x[...] = …) in the model's forward by one that makes a new tensor"
+            f"a tensor needed for the gradient was overwritten in place{where}. In the model's forward, replace the "
+            "in-place operation (x.add_(…), x[...] = …) by one that returns a new tensor"
         )
     if "is not implemented" in text or "not differentiable" in text or "is marked as not" in text:
         op = text.split("derivative for ")[-1].split(" is not")[0].strip() if "derivative for " in text else text[:80]
         return ValueError(
-            f"{op} has no second derivative{where}: replace it by an equivalent that has one "
-            "(for example Hardsigmoid by clamp, fused attention by its math form)"
+            f"{op} has no second derivative{where}. Replace it by an equivalent operation that has one, for example "
+            "Hardsigmoid by clamp, or fused attention by its math backend"
         )
     if "use_reentrant=True" in text:
         return ValueError(
-            "checkpointing with use_reentrant=True hides the graph that second derivatives need: pass "
-            "use_reentrant=False, or switch it off for this measurement (mode='eval' does where it is for training)"
+            "checkpointing with use_reentrant=True does not support second derivatives. Pass use_reentrant=False, or "
+            "turn checkpointing off for this measurement (mode='eval' does so if it is used in training only)"
         )
     if "checkpoint" in text.lower():
         return ValueError(
-            "a checkpointed part did something else when it was run again for the gradient (a counter, a cache or "
-            f"random numbers in its forward?): {text.splitlines()[0][:120]} Switch checkpointing off for this "
-            "measurement; mode='eval' does where it is for training only"
+            f"a checkpointed part gave a different result when it was recomputed: {text.splitlines()[0][:120]} Does "
+            "its forward use a counter, a cache or random numbers? Turn checkpointing off for this measurement, for "
+            "example by mode='eval' if it is used in training only"
         )
     if "must have the same dtype" in text or "same dtype" in text or ("dtype" in text and "mat" in text):
         return ValueError(
-            f"the model mixes dtypes ({text[:120]}): pass dtype=torch.float32 so that it is measured in "
-            "the dtype its forward creates"
+            f"the model mixes dtypes ({text[:120]}): pass dtype=torch.float32 to measure it in the dtype that its "
+            "forward creates"
         )
     return None
 

@@ -98,8 +98,8 @@ class Products:
         if tape.single_rows is None:
             odd = [n.name for n, rows in zip(tape.nodes, tape.rows) if len(rows) != 1 or rows[0] is None]
             raise ValueError(
-                f"{', '.join(odd)}: the output has no dimension of examples, or is several tensors, so examples cannot "
-                "be kept apart there: use reduction='mean_block', or choose other nodes"
+                f"{', '.join(odd)}: the output is several tensors or has no batch dimension, so it cannot be split by "
+                "example: use reduction='mean_block', or choose other nodes"
             )
         return tape.single_rows
 

@@ -66,8 +66,8 @@ class BatchStream:
     ) -> None:
         if isinstance(batches, Iterator) and not once:
             raise ValueError(
-                "a generator of batches can be gone over once, and this measurement needs its data once a product: "
-                "give a list of batches or a DataLoader"
+                "a generator of batches can be read only once, but this measurement reads the data once for each "
+                "product. Give a list of batches or a DataLoader"
             )
         self.model, self.loss_fn, self.batches = model, loss_fn, batches
         self.nodes, self.space, self.dtype, self.mode, self.memory = nodes, space, dtype, mode, memory
@@ -92,8 +92,8 @@ class BatchStream:
         """Look at the first batch, with every check."""
         first = self._first()
         if first is None:
-            raise ValueError("there is no batch in what was given: give a list of batches or a loader that has some")
-        options: Any = {"dtype": self.dtype, "mode": self.mode, "memory": self.memory}
+            raise ValueError("the data holds no batch: give a list of batches or a loader that yields at least one")
+        options: Any = {"dtype": self.dtype, "mode": self.mode, "memory": self.memory, "noise": 0}
         with (
             recorded_parameters(self.model, self.loss_fn, first, **options)
             if self.tensors
@@ -228,9 +228,9 @@ class BatchStream:
             self.tape.loss, self.tape.problem.examples = loss, sum(weights)
         elif len(weights) != len(self.weights) or abs(loss - self._loss) > 1e-4 * max(abs(loss), abs(self._loss)):
             raise ValueError(
-                f"the loader gives other data in every pass (loss {self._loss:.6g}, then {loss:.6g}): products of "
-                "different matrices cannot be compared. Switch augmentation, drop_last and sampling off, or give "
-                "list(itertools.islice(loader, n))"
+                f"the loader yields different data in every pass (loss {self._loss:.6g}, then {loss:.6g}), but all "
+                "products must use the same data. Turn off augmentation, drop_last and random sampling, or "
+                "give list(itertools.islice(loader, n))"
             )
 
     def _visits(self, done: int) -> Iterator[Products]:
@@ -249,7 +249,7 @@ class BatchStream:
             if i in self._kept:
                 yield self._kept[i]
                 continue
-            with self._recorded(batch) as tape:
+            with self._recorded(batch, i) as tape:
                 products = Products(tape, memory=self.memory, roots="never", split=self.split, cost=self.cost)
                 products.labels, products.seed, products.curved_at = self.labels, self.seed + i, self._curved_at
                 products.symmetric = self._symmetric
@@ -263,11 +263,11 @@ class BatchStream:
             self._kept = {}
 
     @contextmanager
-    def _recorded(self, batch: Any) -> Iterator[Tape]:
+    def _recorded(self, batch: Any, number: int) -> Iterator[Tape]:
         first = self.tape
         if first.pruned:  # of several tensors that a node returns some are used: found out again for each batch
             names = [n.name for n in first.nodes]
-            options: Any = {"dtype": self.dtype, "mode": self.mode, "memory": self.memory}
+            options: Any = {"dtype": self.dtype, "mode": self.mode, "memory": self.memory, "noise": number}
             with recorded(self.model, self.loss_fn, batch, nodes=names, space=self.space, **options) as tape:
                 yield tape
             return
@@ -275,7 +275,7 @@ class BatchStream:
         if self.dtype is not None:
             cast = lambda t: t.to(self.dtype) if isinstance(t, Tensor) and t.is_floating_point() else t
             batch = tree_map(cast, batch)
-        problem = Problem(model, loss_fn, batch, self.dtype)
+        problem = Problem(model, loss_fn, batch, self.dtype, number)
         problem.examples = int(first_input(problem).shape[self._dim])
         kept = first.kept_bytes * problem.examples // self._in_first
         with advised():

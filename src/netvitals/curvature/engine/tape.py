@@ -7,7 +7,7 @@ intermediate tensor: for operations whose backward keeps their *output* (tanh, s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -21,6 +21,7 @@ from netvitals.capture import LossFn, Mode, main_output
 from netvitals.curvature.engine.checks import gradient_beyond, loss_curves, rows_interact, tolerance
 from netvitals.curvature.engine.graph import NodeGraph, ends, node_graph
 from netvitals.curvature.engine.layout import float_tensors, replaced
+from netvitals.curvature.engine.loss_inputs import LossInputs, operations
 from netvitals.curvature.engine.nodes import (
     Choice,
     CurvatureNode,
@@ -29,7 +30,14 @@ from netvitals.curvature.engine.nodes import (
     parameters_of,
     survey,
 )
-from netvitals.curvature.engine.problem import Problem, advised, float_outputs, laboratory, refuse_noise
+from netvitals.curvature.engine.problem import (
+    Problem,
+    advised,
+    float_outputs,
+    laboratory,
+    refuse_noise,
+    refuse_randomness,
+)
 
 Space = Literal["activation", "parameter"]
 
@@ -42,7 +50,8 @@ class Tape:
         leaves: per node, the tensors to differentiate by: one ε shared by all examples, or the node's parameters.
         rows: per node and leaf, ε by example, shape (B, ...): the same perturbation before it is summed over the batch;
             None for a tensor without a dimension of examples.
-        outputs: the model's floating outputs; ``pull`` is ∇L at them, detached.
+        outputs: what the loss reads of the pass: the model's floating outputs, activations kept by hooks, penalised
+            parameters; ``pull`` is ∇L at them, detached.
         graph: how the nodes depend on one another.
         kept_bytes: what the graph keeps alive, as seen in a trial pass.
         skipped: places that could not be nodes, or were left out, and why.
@@ -64,6 +73,7 @@ class Tape:
         self.values: list[Tensor] = []  # f_v before its own perturbation, in activation space
         self.pruned = False  # of several tensors that a node returns, some are not used and are no leaves
         self.beyond = 0.0  # share of the loss's gradient that does not pass through the outputs
+        self.loss_inputs = LossInputs({}, (), 0)
         self._rebuild: Any = None
 
     @property
@@ -90,14 +100,15 @@ class Tape:
         """Raise a sentence where H is not the sum of a Gauss–Newton part at the outputs and a tensor part."""
         if self.beyond > tolerance(self.outputs[0].dtype):
             raise ValueError(
-                f"the loss reads more than the model's output: {self.beyond:.0%} of its gradient does not pass through "
-                "it (a penalty on parameters, an auxiliary loss kept on a module?). H = GN + T is defined for a loss "
-                "of the output alone: leave the other term out, or ask for part='H', which has it"
+                f"{self.beyond:.0%} of the loss's gradient does not pass through the model's output or another tensor "
+                "that loss_fn passes to a torch function (a custom autograd function, or parameters of another "
+                "model?). H = GN + T needs all inputs of the loss: remove this term, or use part='H', which includes "
+                "it"
             )
 
     def record(self, checked: bool = False) -> None:
         """Run the model with ε in place and keep the graph; ``checked`` if another batch was measured before."""
-        problem, model = self.problem, self.problem.model
+        problem, model, start = self.problem, self.problem.model, operations()
         seams: list[list[tuple[Tensor, Tensor]]] = []  # (before, after) the perturbation, per node and tensor
         if self.space == "activation":
             for p in model.parameters():
@@ -109,11 +120,14 @@ class Tape:
         self.outputs, rebuild = float_outputs(outputs)
         everything = self.outputs
         self._rebuild = lambda: rebuild(everything)
+        moved = {id(before): (before, after) for pairs in seams for before, after in pairs}
+        weights = [leaf for leaves in self.leaves for leaf in leaves] if self.space == "parameter" else []
+        self.loss_inputs = LossInputs(moved, weights, start)
         if not any(o.requires_grad for o in self.outputs):
             names = ", ".join(repr(n.name) for n in self.nodes)
             raise ValueError(
-                f"node {names} does not influence the loss: the model's output does not depend on it "
-                "(or is detached). Choose another"
+                f"node {names} does not influence the model's output, or its output is detached, so it has no "
+                "curvature: choose another node"
             )
         if problem.own_loss:
             self._cut_at_logits(outputs)
@@ -124,25 +138,27 @@ class Tape:
             return
         if not loss_curves(self.slope, self.detached):
             raise ValueError(
-                "the loss has no second derivative in the model's output on this batch (L1, hinge, plain "
-                "sum; or a cross-entropy saturated to the last bit): its Gauss–Newton part is zero. Use a "
-                "twice differentiable loss, for example cross-entropy, mean squared error or Huber"
+                "the loss has no second derivative in the model's output on this batch, so its Gauss–Newton matrix "
+                "is zero. Causes are L1, hinge, a plain sum, or a saturated cross-entropy. Use a twice differentiable "
+                "loss such as cross-entropy, mean squared error or Huber"
             )
-        self._refuse_stale_loss()
         if seams:
             self.graph = node_graph(self.nodes, seams, self.outputs, model)
             self.values = [pairs[0][0] for pairs in seams]
 
     def _cut_at_outputs(self, outputs: Any, rebuild: Any) -> None:
-        """The loss as a function of the model's detached outputs, and its gradient at them."""
+        """The loss as a function of what it reads of the pass, and its gradient there."""
+        self.detached = [o.detach().requires_grad_(o.requires_grad) for o in self.outputs]
+        with self.loss_inputs.cut():
+            loss = self.problem.loss(rebuild(self.detached))
+        self.outputs = [*self.outputs, *self.loss_inputs.tensors]
+        self.detached += self.loss_inputs.variables
         keep = [i for i, o in enumerate(self.outputs) if o.requires_grad]
-        self.detached = [o.detach().requires_grad_(i in keep) for i, o in enumerate(self.outputs)]
-        loss = self.problem.loss(rebuild(self.detached))
         self.loss = float(loss.detach())
         if not loss.requires_grad:
             raise ValueError(
-                "the loss does not depend on the model's output in a differentiable way "
-                "(an accuracy, an argmax or a detach?): give the loss that training uses"
+                "the loss has no gradient with respect to the model's output (an accuracy, an argmax or a detach?): "
+                "give the loss that training uses"
             )
         slopes = torch.autograd.grad(loss, [self.detached[i] for i in keep], create_graph=True, allow_unused=True)
         used = [(i, s) for i, s in zip(keep, slopes) if s is not None]
@@ -157,42 +173,36 @@ class Tape:
         loss = self.problem.loss(outputs)
         self.loss = float(loss.detach())
         logits = main_output(outputs)
-        candidates = [logits] if isinstance(logits, Tensor) else [o for o in self.outputs if o.ndim and o.grad_fn]
+        own = outputs.get("loss") if isinstance(outputs, Mapping) else getattr(outputs, "loss", None)
+        others = [o for o in self.outputs if o.grad_fn not in (None, loss.grad_fn) and o is not own]
+        candidates = [logits, *others] if isinstance(logits, Tensor) else [o for o in others if o.ndim]
         heads = ends(loss.grad_fn, candidates, [leaf for ls in self.leaves for leaf in ls])
         if heads:
             self.slope = list(torch.autograd.grad(loss, heads, create_graph=True))
             self.outputs = self.detached = heads  # the slope's own graph begins at the logits
             return
         raise ValueError(
-            "the model's own loss is not a function of its logits alone (another term, or no logits in its output): "
-            "Gauss–Newton needs to know where the network ends. Give loss_fn and a batch with the target"
+            "Gauss–Newton needs the output that the loss is computed from, but this model's own loss does not depend "
+            "on its outputs alone. Give loss_fn and a batch with the target"
         )
-
-    def _refuse_stale_loss(self) -> None:
-        """A copy of the model was made, but a loss function may still read the original's parameters."""
-        if self.problem.original is None:
-            return
-        theirs = [p for p in self.problem.original.parameters() if p.requires_grad]
-        loss = self.whole_loss()
-        read = torch.autograd.grad(loss, theirs, allow_unused=True, retain_graph=True) if loss.requires_grad else ()
-        if any(g is not None for g in read):
-            raise ValueError(
-                "dtype= measures a copy of the model, but loss_fn reads parameters of the original (a penalty written "
-                "with the model's name): call model.to(dtype) yourself and leave dtype out"
-            )
 
     def whole_loss(self) -> Tensor:
         """The loss attached to the recorded graph."""
-        return self.problem.loss(self._rebuild())
+        with self.loss_inputs.attached():
+            return self.problem.loss(self._rebuild())
 
     def mean_check(self) -> tuple[float, float]:
         """The loss of the batch, and the mean of the losses of its halves weighted by size: equal for a mean loss."""
         b = self.examples
-        if b < 2 or any(o.shape[0] != b for o in self.outputs):
+        besides = {id(t) for t in self.loss_inputs.tensors}
+        if b < 2 or any(o.shape[:1] != (b,) for o in self.outputs if id(o) not in besides):
             return self.loss, self.loss
         halves = (slice(0, b // 2), slice(b // 2, b))
-        outputs = self._rebuild()
-        return self.loss, sum(self.problem.loss_of_part(outputs, h) * (h.stop - h.start) / b for h in halves)
+        outputs, total = self._rebuild(), 0.0
+        for h in halves:
+            with self.loss_inputs.halved(h, b):
+                total += self.problem.loss_of_part(outputs, h) * (h.stop - h.start) / b
+        return self.loss, total
 
     def _forward_perturbed(self) -> tuple[Any, list[list[tuple[Tensor, Tensor]]]]:
         index = {(n.module, n.call): i for i, n in enumerate(self.nodes)}
@@ -240,22 +250,25 @@ def recorded(
     dtype: torch.dtype | None = None,
     mode: Mode = "as_is",
     memory: int = 2 << 30,
+    noise: int | None = None,
 ) -> Iterator[Tape]:
-    """Record a tape; the model, its mode, buffers, gradients and hooks are put back, also after an error."""
+    """Record a tape; the model, its mode, buffers, gradients and hooks are put back, also after an error.
+
+    ``noise`` seeds what the model draws; with None a model that draws is refused.
+    """
     if space not in ("activation", "parameter"):
         raise ValueError(f"space is {space!r}, expected 'activation' or 'parameter'")
-    problem = Problem(model, loss_fn, batch, dtype)
-    with laboratory(problem.model, mode):
-        refuse_noise(problem.model)
-        with advised():
-            seen = survey(problem, memory)
-            picked, chosen, skipped = choose(problem, seen, nodes, space)
-            tape = Tape(problem, picked, space, chosen=chosen, kept_bytes=seen.kept_bytes)
-            tape.skipped = skipped
-            tape.record()
-            refuse_randomness(seen.outputs, tape)
-            _drop_idle(tape, explicit=nodes is not None)
-            yield tape
+    problem = Problem(model, loss_fn, batch, dtype, noise)
+    with laboratory(problem.model, mode), advised():
+        refuse_noise(problem)
+        seen = survey(problem, memory)
+        picked, chosen, skipped = choose(problem, seen, nodes, space)
+        tape = Tape(problem, picked, space, chosen=chosen, kept_bytes=seen.kept_bytes)
+        tape.skipped = skipped
+        tape.record()
+        refuse_randomness(seen.outputs, tape.outputs)
+        _drop_idle(tape, explicit=nodes is not None)
+        yield tape
 
 
 @contextmanager
@@ -267,45 +280,33 @@ def recorded_parameters(
     dtype: torch.dtype | None = None,
     mode: Mode = "as_is",
     memory: int = 2 << 30,
+    noise: int | None = None,
 ) -> Iterator[Tape]:
     """A tape of ``model`` on ``batch`` under ``loss_fn`` whose nodes are the trainable parameter tensors; those that do
-    not reach the loss are left out. ``dtype``, ``mode`` and ``memory`` are as for :func:`recorded`.
+    not reach the loss are left out. ``dtype``, ``mode``, ``memory`` and ``noise`` are as for :func:`recorded`.
     """
-    problem = Problem(model, loss_fn, batch, dtype)
+    problem = Problem(model, loss_fn, batch, dtype, noise)
     named = [(name, p) for name, p in problem.model.named_parameters() if p.requires_grad]
     if not named:
-        raise ValueError("the model has no trainable parameter: unfreeze what you want the curvature of")
-    with laboratory(problem.model, mode):
-        refuse_noise(problem.model)
-        with advised():
-            seen = survey(problem, memory, calls=False)
-            nodes = [parameter_node(name, tuple(p.shape)) for name, p in named]
-            chosen = "all trainable parameters"
-            tape = Tape(problem, nodes, "parameter", chosen=chosen, kept_bytes=seen.kept_bytes)
-            tape.skipped = {n: "frozen" for n, p in problem.model.named_parameters() if not p.requires_grad}
-            tape.record()
-            refuse_randomness(seen.outputs, tape)
-            _drop_idle(tape, explicit=False)
-            yield tape
-
-
-def refuse_randomness(before: Sequence[Tensor], tape: Tape) -> None:
-    """Raise a sentence where the outputs ``before`` and those of ``tape`` differ."""
-    for a in tape.outputs:
-        same = [b for b in before if b.shape == a.shape]
-        tol = 1e-3 * float(a.detach().abs().max())
-        if same and all(float((a.detach() - b).abs().max()) > tol for b in same):
-            raise ValueError(
-                "two forward passes of the same batch differ: the model draws random numbers (functional "
-                "dropout? noise?). Switch the noise off, or pass mode='eval'"
-            )
+        raise ValueError("the model has no trainable parameter: unfreeze the parameters whose curvature you want")
+    with laboratory(problem.model, mode), advised():
+        refuse_noise(problem)
+        seen = survey(problem, memory, calls=False)
+        nodes = [parameter_node(name, tuple(p.shape)) for name, p in named]
+        chosen = "all trainable parameters"
+        tape = Tape(problem, nodes, "parameter", chosen=chosen, kept_bytes=seen.kept_bytes)
+        tape.skipped = {n: "frozen" for n, p in problem.model.named_parameters() if not p.requires_grad}
+        tape.record()
+        refuse_randomness(seen.outputs, tape.outputs)
+        _drop_idle(tape, explicit=False)
+        yield tape
 
 
 def _drop_idle(tape: Tape, explicit: bool) -> None:
     """Nodes whose perturbation does not reach the loss: an error when asked for by name, dropped from a default set."""
     flat = [leaf for leaves in tape.leaves for leaf in leaves]
     if not flat:
-        raise ValueError("none of the nodes can be differentiated")
+        raise ValueError("none of the selected nodes has an output that can be differentiated: choose other nodes")
     grads = torch.autograd.grad(tape.outputs, flat, tape.pull, allow_unused=True, retain_graph=True)
     whole = torch.autograd.grad(tape.whole_loss(), flat, allow_unused=True, retain_graph=True)
     tape.beyond = gradient_beyond(whole, grads)
@@ -315,8 +316,7 @@ def _drop_idle(tape: Tape, explicit: bool) -> None:
     idle = [n.name for n, ok in zip(tape.nodes, live) if not ok]
     if idle and (explicit or not any(live)):
         raise ValueError(
-            f"node {idle[0]!r} does not influence the loss: its output is not used on the way to the loss "
-            "(or is detached). Leave it out"
+            f"node {idle[0]!r} does not influence the loss: its output is unused or detached. Leave it out of nodes="
         )
     if tape.space == "activation":  # of several tensors that a node returns, those that are used
         tape.pruned = not all(all(flags) for flags, ok in zip(used, live) if ok)

@@ -21,9 +21,9 @@ from netvitals.curvature.engine.checks import gradient_beyond, tolerance
 from netvitals.curvature.engine.layout import layout_of
 from netvitals.curvature.engine.nodes import parameter_node, survey
 from netvitals.curvature.engine.probes import generator, signs
-from netvitals.curvature.engine.problem import Problem, advised, laboratory, refuse_noise
+from netvitals.curvature.engine.problem import Problem, advised, laboratory, refuse_noise, refuse_randomness
 from netvitals.curvature.engine.products import Pieces, Products
-from netvitals.curvature.engine.tape import Tape, refuse_randomness
+from netvitals.curvature.engine.tape import Tape
 from netvitals.curvature.matrices.layer_calls import LayerCall, Part, Source, computed, source_of
 
 
@@ -157,7 +157,8 @@ class ExampleTape(Tape):
             def hook(module: nn.Module, args: Any, out: Tensor) -> Tensor:
                 if name in leaves:
                     raise ValueError(
-                        f"{name} is called once in the first batch and more often in another: pass method='hutchinson'"
+                        f"{name} is called once in the first batch but several times in another: pass "
+                        "method='hutchinson'"
                     )
                 leaves[name] = torch.zeros_like(out, requires_grad=True)
                 sources[name] = source_of(call, args[0].detach(), out.shape, b)
@@ -266,15 +267,14 @@ def recorded_examples(
     """
     problem = Problem(model, loss_fn, batch, dtype)
     if not any(p.requires_grad for p in problem.model.parameters()):
-        raise ValueError("the model has no trainable parameter: unfreeze what you want the curvature of")
-    with laboratory(problem.model, mode):
-        refuse_noise(problem.model)
-        with advised():
-            seen = survey(problem, memory, calls=False)
-            tape = ExampleTape(problem, layers_of(problem), seen.kept_bytes)
-            tape.record()
-            refuse_randomness(seen.outputs, tape)
-            yield tape
+        raise ValueError("the model has no trainable parameter: unfreeze the parameters whose curvature you want")
+    with laboratory(problem.model, mode), advised():
+        refuse_noise(problem)
+        seen = survey(problem, memory, calls=False)
+        tape = ExampleTape(problem, layers_of(problem), seen.kept_bytes)
+        tape.record()
+        refuse_randomness(seen.outputs, tape.outputs)
+        yield tape
 
 
 def why_not(products: Products, tape: ExampleTape, seed: int) -> str:

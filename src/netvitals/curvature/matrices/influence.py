@@ -89,20 +89,20 @@ def influence(
     dtype: torch.dtype | None = None,
     memory: int = 2 << 30,
 ) -> Influence:
-    """By how much the loss of a test batch would change if each training example were left out, to first order.
+    """Estimate how leaving out each training example would change the loss of a test batch, to first order.
 
     Args:
-        model: at (or near) a minimum of its training loss; left exactly as it was.
+        model: a model at or near a minimum of its training loss; it is not changed.
         loss_fn: a mean over examples.
         batch: the training data: one batch, or a list of batches or a loader.
         test: one batch.
         mode: ``"as_is"``, ``"train"`` or ``"eval"``.
         part: the matrix that is inverted: ``"GN"`` (positive), ``"H"``, or a Fisher matrix.
         damping: λ, also what weight decay adds to the Hessian.
-        tol: of the linear system's residual.
-        most: products at most; a sentence where they do not suffice.
-        dtype: measure a copy in this dtype.
-        memory: bytes for graph and products.
+        tol: tolerance for the residual of the linear system.
+        most: largest number of products; an error is raised if they do not suffice.
+        dtype: measure a copy of the model in this dtype.
+        memory: memory budget in bytes for graph and products.
 
     Returns:
         One number a training example.
@@ -123,8 +123,8 @@ def influence(
         over, skipped = of.names, of.tape.skipped
     if not found.converged:
         raise ValueError(
-            f"{found.steps} products leave {float(found.residual[0]):.2g} of the test gradient, wanted {tol:g}: raise "
-            "most= or damping="
+            f"conjugate gradients stopped after {found.steps} products with a relative residual of "
+            f"{float(found.residual[0]):.2g} (wanted {tol:g}): raise most= or damping="
         )
     steps = list(_influences(model, loss_fn, batch, found.x, over, options))
     total = sum(len(s) for s in steps)
@@ -146,7 +146,7 @@ def _influences(
     for one in batches_of(batch) if several(batch) else [batch]:
         with recorded_parameters(model, loss_fn, one, **options) as tape:
             if tuple(n.name for n in tape.nodes) != names:
-                raise ValueError("batches use different parameters: give them as one batch")
+                raise ValueError("the batches use different parameters: join them into one batch")
             _require_separate(tape)
             products = Products(tape, memory=options["memory"], roots="never")
             pieces = pieces_of(direction, products.flat)
@@ -163,7 +163,10 @@ def _require_separate(tape: Tape) -> None:
     """Outputs of half of the batch by itself are those in the whole batch, or no example can be taken out."""
     b, task = tape.examples, tape.problem.task
     if any(o.ndim == 0 or o.shape[0] != b for o in tape.outputs):
-        raise ValueError("the model's output has no dimension of examples in front, so none can be told apart")
+        raise ValueError(
+            "the first dimension of the model's output is not the batch dimension, so training examples cannot be "
+            "told apart"
+        )
     if b < 2:
         return
     cut = lambda t: t[: b // 2] if isinstance(t, Tensor) and t.ndim and t.shape[0] == b else t
@@ -174,6 +177,6 @@ def _require_separate(tape: Tape) -> None:
         gap = min((float((a - o.detach()[: b // 2]).abs().max()) for a in same), default=0.0)
         if gap > 1e-3 * float(o.detach().abs().max()):
             raise ValueError(
-                "an example's output depends on the other examples of its batch (batch normalisation in train mode?): "
+                "the output for one example depends on other examples of its batch (batch norm in train mode?), so "
                 "its influence is not defined. Call model.eval() or pass mode='eval'"
             )

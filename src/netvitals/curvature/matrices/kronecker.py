@@ -54,7 +54,9 @@ class KroneckerBlock(Result):
     def inverse(self, rows: Tensor, damping: float, *, ekfac: bool = True) -> Tensor:
         """(F̂ + λ)⁻¹ times rows (m, size), exactly."""
         if not damping > 0:
-            raise ValueError(f"damping is {damping}, expected more than 0: factors of few examples are singular")
+            raise ValueError(
+                f"damping is {damping}, expected more than 0: with few examples the Kronecker factors are singular"
+            )
         return self._times(rows, 1 / ((self.corrected if ekfac else self.plain) + damping))
 
     def _times(self, rows: Tensor, values: Tensor) -> Tensor:
@@ -90,7 +92,9 @@ class Kronecker(Result):
 
     def __getitem__(self, name: str) -> KroneckerBlock:
         if name not in self.layers:
-            raise KeyError(f"there is no layer {name!r}; there are {', '.join(self.layers)}")
+            raise KeyError(
+                f"there is no layer {name!r}; the layers with Kronecker factors are {', '.join(self.layers)}"
+            )
         return self.layers[name]
 
     def rows(self) -> list[dict[str, Any]]:
@@ -122,17 +126,17 @@ def kronecker(
     labels: int = 8,
     memory: int = 2 << 30,
 ) -> Kronecker:
-    """K-FAC and EKFAC of every linear layer and convolution, with their measured error against the exact blocks.
+    """Compute the K-FAC and EKFAC approximations of every linear layer and convolution, with their measured errors.
 
     Args:
-        model: any module; left exactly as it was.
+        model: any module; it is not changed.
         loss_fn: cross-entropy, mean squared error or binary cross-entropy, in any form.
-        batch: what a loader yields; or a list of batches or a loader, gone over one batch at a time.
+        batch: one batch as a data loader yields it; or a list of batches or a loader, gone over one batch at a time.
         mode: ``"as_is"``, ``"train"`` or ``"eval"``.
         nodes: names of layers; None for all that are called once.
-        seed: of the labels.
+        seed: seed of the sampled labels.
         labels: drawn for each unit from the model.
-        memory: bytes for graph and products.
+        memory: memory budget in bytes for graph and products.
 
     Returns:
         By layer the factors, products with the approximate block and its damped inverse, and both errors.
@@ -146,15 +150,20 @@ def kronecker(
     """
     many = several(batch)
     if isinstance(batch, Iterator):
-        raise ValueError("the factors need their data twice: give a list of batches or a DataLoader")
+        raise ValueError(
+            "the Kronecker factors read the data twice, but a generator can be read only once: give a list of "
+            "batches or a DataLoader"
+        )
     first = next(batches_of(batch), None) if many else batch
     if first is None:
-        raise ValueError("there is no batch in what was given: give a list of batches or a loader that has some")
+        raise ValueError("the data holds no batch: give a list of batches or a loader that yields at least one")
     problem = Problem(model, loss_fn, first)
     with laboratory(problem.model, mode):
         called, skipped = _called(problem, nodes)
     if not called:
-        raise ValueError("there is no linear layer or convolution that is called once: nothing has Kronecker factors")
+        raise ValueError(
+            "Kronecker factors need a linear layer or convolution that is called exactly once; this model has none"
+        )
     options: Any = {"mode": mode, "memory": memory}
     seen = lambda: _visits(problem.model, loss_fn, batch if many else [batch], called, labels, seed, options)
     kept = None if many else list(seen())  # of one batch the second look need not be taken
@@ -200,7 +209,9 @@ def _called(problem: Problem, nodes: Choice) -> tuple[dict[str, nn.Module], dict
     if nodes is not None and not callable(nodes):
         wanted = [nodes] if isinstance(nodes, str) else list(nodes)
         if unknown := [n for n in wanted if n not in kinds]:
-            raise KeyError(f"{unknown[0]!r} is no linear layer or convolution; there are {', '.join(kinds)}")
+            raise KeyError(
+                f"{unknown[0]!r} is not a linear layer or convolution of this model; those are {', '.join(kinds)}"
+            )
         kinds = {n: kinds[n] for n in wanted}
     elif callable(nodes):
         kinds = {n: m for n, m in kinds.items() if nodes(n, m)}
@@ -217,7 +228,7 @@ def _called(problem: Problem, nodes: Choice) -> tuple[dict[str, nn.Module], dict
         if counts.get(name, 0) != 1:
             skipped[name] = "never called as a module" if not counts.get(name) else f"called {counts[name]} times"
         elif isinstance(m, nn.Conv2d) and (m.groups > 1 or m.padding_mode != "zeros" or isinstance(m.padding, str)):
-            skipped[name] = "a convolution with groups or another padding has no such factors"
+            skipped[name] = "a convolution with groups or non-zero padding mode has no Kronecker factors"
         elif not all(p.requires_grad for p in m.parameters(recurse=False)):
             skipped[name] = "frozen"
     return {n: m for n, m in kinds.items() if n not in skipped}, skipped

@@ -42,8 +42,8 @@ def solved(
         if bool((bend[live] <= 0).any()):
             low = float((bend / (p * p).sum(1))[live].min())
             raise ValueError(
-                f"the matrix has a direction of curvature {low:.3g} with this damping, so it has no positive inverse: "
-                f"raise damping beyond {damping - low:.3g}, or take part='GN' or a Fisher matrix"
+                f"the matrix plus this damping has a direction of curvature {low:.3g}, so it is not positive "
+                f"definite. Raise damping above {damping - low:.3g}, or use part='GN' or a Fisher matrix"
             )
         step = torch.where(live, rr / bend.clamp_min(torch.finfo(b.dtype).tiny), torch.zeros_like(rr))
         x, r = x + step[:, None] * p, r - step[:, None] * hp
@@ -54,13 +54,13 @@ def solved(
 
 
 def damped_inverse(op: Operator, damping: float, *, tol: float = 1e-6, most: int = 200) -> Operator:
-    r"""$(M+\lambda I)^{-1}$ as an operator: every product with it is a solution by conjugate gradients.
+    r"""The damped inverse $(M+\lambda I)^{-1}$ as an operator; each product is solved by conjugate gradients.
 
     Args:
         op: a symmetric matrix.
         damping: λ.
-        tol: of the residual relative to the right side.
-        most: products a solution at most; a sentence where they do not suffice.
+        tol: tolerance for the residual, relative to the right-hand side.
+        most: largest number of products per solution; an error is raised if they do not suffice.
 
     Returns:
         An operator of the same shape.
@@ -70,15 +70,15 @@ def damped_inverse(op: Operator, damping: float, *, tol: float = 1e-6, most: int
     [0.25, 0.25]
     """
     if op.shape[0] != op.shape[1]:
-        raise ValueError(f"only a square matrix has an inverse, this one is {op.shape[0]} × {op.shape[1]}")
+        raise ValueError(f"only a square matrix has an inverse; this one has shape {op.shape[0]} × {op.shape[1]}")
 
     def run(rows: Tensor) -> Tensor:
         with op.session():
             found = solved(op.apply, rows, damping=damping, tol=tol, most=most)
         if not found.converged:
             raise ValueError(
-                f"{found.steps} products leave {float(found.residual.max()):.2g} of the right side, wanted {tol:g}: "
-                "raise most= or damping=, or loosen tol="
+                f"conjugate gradients stopped after {found.steps} products with a relative residual of "
+                f"{float(found.residual.max()):.2g} (wanted {tol:g}): raise most= or damping=, or raise tol="
             )
         return found.x
 

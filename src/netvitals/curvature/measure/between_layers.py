@@ -18,8 +18,8 @@ from netvitals.curvature.engine.stream import BatchStream, several
 from netvitals.curvature.engine.tape import Space, Tape, recorded
 from netvitals.curvature.measure import metrics
 from netvitals.curvature.measure.block_estimates import estimates, over_batches
-from netvitals.curvature.measure.exact import Blocks, block_norms, exact_blocks
-from netvitals.curvature.measure.result import InterlayerCurvature
+from netvitals.curvature.measure.exact import Blocks, block_norms, exact_blocks, mean_blocks
+from netvitals.curvature.measure.result import FLAGS, METRICS, InterlayerCurvature
 from netvitals.curvature.measure.sweeping import Sweep, sweep
 
 Matrices = dict[str, np.ndarray]
@@ -47,26 +47,32 @@ def between_layers(
     refine: int = 0,
     resume: str | os.PathLike[str] | None = None,
 ) -> InterlayerCurvature:
-    r"""Resonance, coupling, stable rank and GN-gap of every pair of nodes, in one sweep.
+    r"""Measure the Hessian blocks between layers: resonance, coupling, stable rank and GN-gap of every pair of nodes.
+
+    The loss may depend on more than the output, such as penalties stored as module attributes. GN then includes the
+    curvature of the loss in all tensors that it reads. A Python number that the model computes is treated as a
+    constant.
 
     $R=\|H_{v,w}\|_F$, $C=R(v,w)/\sqrt{R(v,v)R(w,w)}$, $D=\|H\|_F^2/\|H\|_2^2$, $\mathrm{Gap}=\|H^T\|_F/\|H^{GN}\|_F$.
 
     Args:
-        model: any module; left exactly as it was.
+        model: any module; it is not changed.
         loss_fn: ``loss_fn(output, target)``, its name, or None for the model's own ``output.loss``.
-        batch: what a loader yields: ``(x, y)``, several inputs and a target, or a dict; or a list of batches or a
-            loader, whose mean Hessian is then measured with one batch in memory at a time.
+        batch: one batch as a data loader yields it: ``(x, y)``, several inputs and a target, or a dict; or a list of
+            batches or a loader, whose mean Hessian is then measured with one batch in memory at a time. Each batch has
+            its own draw of dropout and other noise: ``[batch] * 16`` is a mean over draws, ``sampling`` their spread.
         mode: ``"as_is"``, ``"train"`` (batch statistics, dropout off) or ``"eval"``.
-        nodes: names or globs of submodules, a rule ``(name, module) -> bool``, or None for the model's blocks.
-        seed: of the probes; the same seed gives the same numbers.
+        nodes: names or glob patterns of submodules, a function ``(name, module) -> bool``, or None for the model's
+            blocks.
+        seed: seed of the random probes; the same seed gives the same numbers.
         progress: called with (products done, products planned).
         method: ``"stochastic"`` (norms with standard errors) or ``"exact"`` (dense blocks in float64, or in ``dtype``).
         reduction: ``"mean_block"`` (norms of the batch-averaged block), ``"mean_of_norms"`` (average of the norms by
             example), ``"per_sample"`` (the same, and each example's numbers), ``"joint"`` (all examples as one vector).
         probes: products spent on each node; a node no wider than this is measured exactly.
         space: ``"activation"`` or ``"parameter"`` ($\partial^2L/\partial\theta_v\partial\theta_w$, per module).
-        dtype: measure a copy in this dtype (default: float64 if exact, the model's own otherwise).
-        memory: bytes for graph, products and blocks.
+        dtype: measure a copy of the model in this dtype. Default: float64 if exact, else the model's own.
+        memory: memory budget in bytes for graph, products and blocks.
         plain: spend all probes as plain ones, without basis (the paper's estimator; the stable rank is then unknown).
         refine: rounds of Golub–Kahan (Lanczos on the diagonal) for the spectral norms, N products a node each; wanted
             where ``stable_rank_is_bound`` says that a stable rank is only known from above.
@@ -86,25 +92,36 @@ def between_layers(
         dtype = torch.float64
     by_sample = reduction in ("per_sample", "mean_of_norms")
     if several(batch):
-        if method == "exact" or reduction != "mean_block":
+        if reduction != "mean_block":
             raise ValueError(
-                f"method={method!r} with reduction={reduction!r} takes one batch; many batches are measured with "
-                "method='stochastic' and reduction='mean_block'"
+                f"reduction={reduction!r} keeps examples apart and accepts only one batch; for many batches use "
+                "reduction='mean_block'"
             )
         about = {"nodes": nodes, "seed": seed, "probes": probes, "space": space, "plain": plain, "refine": refine}
-        journal = opened(resume, "between_layers", model, {**about, "dtype": dtype, "mode": mode})
+        journal = None
+        if method == "stochastic":
+            journal = opened(resume, "between_layers", model, {**about, "dtype": dtype, "mode": mode})
         with BatchStream(
             model, loss_fn, batch, nodes=nodes, space=space, dtype=dtype, mode=mode, memory=memory, journal=journal
         ) as stream:
-            found = sweep(
-                stream, probes=probes, seed=seed, by_sample=False, plain=plain, refine=refine, progress=progress
-            )
-        values, errors, bound = _of_sweep(stream.tape, stream, found, False)
-        settings = _Settings("stochastic", reduction, probes=probes, seed=seed)
-        sampling = over_batches(found, np.array(stream.weights, float))
+            if method == "exact":
+                blocks, shares = mean_blocks(stream, budget=memory)
+                values, errors = _of_blocks(block_norms(blocks))
+                bound = None
+            else:
+                blocks, found = (
+                    None,
+                    sweep(
+                        stream, probes=probes, seed=seed, by_sample=False, plain=plain, refine=refine, progress=progress
+                    ),
+                )
+                values, errors, bound = _of_sweep(stream.tape, stream, found, False)
+                shares = found.shares
+        settings = _Settings(method, reduction, probes=probes if method == "stochastic" else 0, seed=seed)
+        sampling = over_batches(shares, np.array(stream.weights, float))
         if journal is not None:
             journal.close()
-        return _result(stream.tape, stream, settings, values, errors, bound=bound, sampling=sampling)
+        return _result(stream.tape, stream, settings, values, errors, blocks=blocks, bound=bound, sampling=sampling)
     with recorded(model, loss_fn, batch, nodes=nodes, space=space, dtype=dtype, mode=mode, memory=memory) as tape:
         if by_sample:
             _require_separate_examples(tape, reduction)
@@ -147,13 +164,14 @@ def _of_blocks(norms: Matrices) -> tuple[Matrices, Matrices]:
         "stable_rank": metrics.ratio(norms["H"], top, np.nan) ** 2,
         "gn_gap": metrics.gn_gap(norms["T"], norms["GN"]),
         "spectral_norm": norms["spectral"],
+        "effective_dimension": metrics.ratio(norms["nuclear"], top, np.nan),
     }
     return values, {k: np.zeros_like(v) for k, v in values.items()}
 
 
 def _of_sweep(
     tape: Tape, products: Products | BatchStream, found: Sweep, by_sample: bool
-) -> tuple[Matrices, Matrices, np.ndarray]:
+) -> tuple[Matrices, Matrices, Matrices]:
     """The metrics that a sweep estimates, the standard errors of its probes, and where a stable rank is a bound."""
     copies = tape.examples if by_sample else 1
     e = estimates(found, [products.size(v) // copies for v in range(len(tape.nodes))])
@@ -166,8 +184,12 @@ def _of_sweep(
         "stable_rank": e.stable_rank,
         "gn_gap": e.gap,
         "spectral_norm": scale * e.spectral,
+        "effective_dimension": e.effective_dimension,
     }
-    bound = np.asarray(e.stable_rank_is_bound.any(0))
+    bound = {
+        "stable_rank_is_bound": np.asarray(e.stable_rank_is_bound.any(0)),
+        "effective_dimension_is_partial": np.asarray(e.effective_dimension_is_partial.any(0)),
+    }
     errors = {
         "resonance": scale * e.frobenius_stderr["H"],
         "gauss_newton": scale * e.frobenius_stderr["GN"],
@@ -176,6 +198,7 @@ def _of_sweep(
         "stable_rank": e.stable_rank_stderr,
         "gn_gap": e.gap_stderr,
         "spectral_norm": np.zeros_like(e.spectral),
+        "effective_dimension": np.zeros_like(e.spectral),
     }
     rounding = metrics.noise_floor(tape.narrowest)  # a column known exactly is still rounded
     errors = {k: np.maximum(errors[k], rounding * np.abs(values[k])) for k in errors}
@@ -192,7 +215,7 @@ def _result(
     errors: Matrices,
     *,
     blocks: Blocks | None = None,
-    bound: np.ndarray | None = None,
+    bound: Matrices | None = None,
     sampling: Matrices | None = None,
 ) -> InterlayerCurvature:
     kept: Matrices = {}
@@ -203,7 +226,7 @@ def _result(
         errors = {k: v.std(0, ddof=1) / np.sqrt(b) if b > 1 else errors[k][0] for k, v in values.items()}
         values = {k: v.mean(0) for k, v in values.items()}
     fields: dict[str, Any] = dict(values)
-    fields |= {f"{k}_stderr": v for k, v in errors.items() if k != "spectral_norm"}
+    fields |= {f"{k}_stderr": v for k, v in errors.items() if k in METRICS}
     copies = tape.examples if how.by_sample else 1
     return InterlayerCurvature(
         nodes=tuple(n.name for n in tape.nodes),
@@ -222,7 +245,7 @@ def _result(
         floor=metrics.noise_floor(tape.narrowest, len(tape.nodes)),
         per_sample=kept,
         blocks=blocks,
-        stable_rank_is_bound=np.zeros_like(values["resonance"], bool) if bound is None else bound,
+        **(bound or dict.fromkeys(FLAGS, np.zeros_like(values["resonance"], bool))),
         sampling=sampling or {},
         skipped=tape.skipped,
         **fields,
@@ -239,11 +262,13 @@ def _check(method: str, reduction: str, probes: int, space: str) -> None:
         if value not in allowed:
             raise ValueError(f"{name} is {value!r}, expected one of {', '.join(map(repr, allowed))}")
     if not isinstance(probes, int) or probes < 2:
-        raise ValueError(f"probes is {probes!r}, expected an integer of at least 2: a standard error needs two")
+        raise ValueError(
+            f"probes is {probes!r}, expected an integer of at least 2: the standard error is estimated from them"
+        )
     if space == "parameter" and reduction != "mean_block":
         raise ValueError(
-            f"reduction={reduction!r} keeps examples apart, but parameters are shared by all examples: use "
-            "reduction='mean_block' in parameter space"
+            f"reduction={reduction!r} treats each example separately, but all examples share the parameters: with "
+            "space='parameter' use reduction='mean_block'"
         )
 
 
@@ -251,14 +276,14 @@ def _require_separate_examples(tape: Tape, reduction: str) -> None:
     if tape.interacts:
         norm = " (batch normalisation is in train mode)" if tape.problem.couples_examples else ""
         raise ValueError(
-            f"reduction={reduction!r} needs examples that do not see each other, but in this model one example's "
-            f"activations reach another one's output{norm}: call model.eval() or pass mode='eval' if a norm does it, "
-            "or use reduction='joint'"
+            f"reduction={reduction!r} needs independent examples, but in this model one example's activations "
+            f"influence another example's output{norm}. Call model.eval() or pass mode='eval' if a norm causes it, or "
+            "use reduction='joint'"
         )
     whole, parts = tape.mean_check()
     allowed = max(1e-3, 4 * torch.finfo(tape.outputs[0].dtype).eps)
     if abs(whole - parts) > allowed * max(abs(whole), abs(parts)):
         raise ValueError(
-            f"the loss is not a mean over examples (whole batch {whole:.6g}, mean of its halves "
-            f"{parts:.6g}): reduction={reduction!r} needs reduction='mean' in loss_fn"
+            f"the loss is not a mean over examples (whole batch {whole:.6g}, mean of its "
+            f"halves {parts:.6g}): with reduction={reduction!r}, use reduction='mean' in loss_fn"
         )

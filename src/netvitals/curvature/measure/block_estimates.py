@@ -25,6 +25,8 @@ class Estimates:
     stable_rank: np.ndarray
     stable_rank_stderr: np.ndarray
     stable_rank_is_bound: np.ndarray  # the spectral norm had not converged: the rank is at most about this
+    effective_dimension: np.ndarray
+    effective_dimension_is_partial: np.ndarray  # of H Q: directions outside the bases may add to it
     gap: np.ndarray
     gap_stderr: np.ndarray
 
@@ -59,6 +61,12 @@ def estimates(found: Sweep, sizes: list[int]) -> Estimates:
     d = np.where(known, np.clip(ratio(plain["H"] + moved["H"], top), 1.0, rank), np.nan)
     d_se = np.where(known, np.hypot(ratio(error["H"], top), unsure * d), np.nan)
 
+    # Σσ of H Q is at most the nuclear norm, and the tail adds √r ‖tail‖ at most, with r the directions that are left
+    nuclear = np.fmax(found.nuclear, found.nuclear.swapaxes(1, 2))
+    effective = np.where(known, ratio(nuclear, np.sqrt(top)), np.nan)
+    left = np.sqrt(rank * ratio(both(found.tail["H"].sum(3) / k), top))
+    more = known & ~settled & (left > CONVERGED * np.nan_to_num(effective))
+
     centred = {kind: found.tail[kind] - found.tail[kind].mean(3, keepdims=True) for kind in KINDS}
     gap = gn_gap(np.sqrt(plain["T"]), np.sqrt(plain["GN"]))
     drift = lambda t, gn, weight: (
@@ -79,6 +87,8 @@ def estimates(found: Sweep, sizes: list[int]) -> Estimates:
         stable_rank=d,
         stable_rank_stderr=d_se,
         stable_rank_is_bound=known & (unsure > CONVERGED),
+        effective_dimension=effective,
+        effective_dimension_is_partial=more,
         gap=gap,
         gap_stderr=gap_se,
     )
@@ -97,18 +107,18 @@ def _moved(tail: np.ndarray, spread: np.ndarray) -> np.ndarray:
     return mean * np.minimum(ratio(spread / (k * few_pairs(k)), mean**2), MOST)
 
 
-def over_batches(found: Sweep, weights: np.ndarray) -> dict[str, np.ndarray]:
-    r"""Standard errors over batches, of what other data would have given.
+def over_batches(shares: dict[str, np.ndarray], weights: np.ndarray) -> dict[str, np.ndarray]:
+    r"""Standard errors over batches, of what other data or other draws would have given; from shares (batches, N, N).
 
     A batch moves $\|\bar H\|$ by $u_b=\langle\bar H,H_b\rangle/\|\bar H\|$, whose weighted mean is the norm; ratios of
     norms follow by the chain rule. Of the stable rank it is not known.
     """
-    if not found.shares:
+    if not shares:
         return {}
     share = weights / weights.sum()
     moved, norm = {}, {}
     for kind in KINDS:
-        both = (found.shares[kind] + found.shares[kind].swapaxes(1, 2)) / 2
+        both = (shares[kind] + shares[kind].swapaxes(1, 2)) / 2
         square = np.maximum(np.tensordot(share, both, 1), 0.0)
         norm[kind] = np.sqrt(square)
         moved[kind] = ratio(both, norm[kind][None])
@@ -137,6 +147,22 @@ def sampling_error(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
         return np.full(values.shape[1:], np.nan)
     off = values - np.tensordot(share, values, 1)
     return np.sqrt(b / (b - 1) * np.tensordot(share**2, off**2, 1))
+
+
+def frobenius(squares: np.ndarray, exact: bool) -> tuple[float, float]:
+    """Frobenius norm from squared products with the basis, or with probes, and its standard error.
+
+    Few squares know their own spread badly, and are low where it is: the mean is moved by three quarters of its
+    relative variance, as in :func:`_moved`, and the error widened as Student's t is.
+    """
+    if exact:
+        return float(np.sqrt(squares.sum())), 0.0
+    k, mean = squares.size, float(squares.mean())
+    if mean <= 0:
+        return 0.0, 0.0
+    variance = float(squares.var(ddof=1)) / k
+    size = (mean * (1 + 0.75 * min(variance / mean**2, MOST))) ** 0.5
+    return size, (variance * (k - 1) / max(k - 3, 0.5)) ** 0.5 / (2 * size)
 
 
 def _coupling(f: np.ndarray, centred: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -54,7 +54,7 @@ def frobenius(op: Operator, probes: int = 30, *, distribution: Distribution = "r
     1.732 ± 0 (30 probes)
     """
     if probes < 2:
-        raise ValueError(f"probes is {probes}, expected at least 2: a standard error needs two")
+        raise ValueError(f"probes is {probes}, expected at least 2: the standard error is estimated from them")
     return _root(_squares(op, _probes(op, probes, distribution, seed)))
 
 

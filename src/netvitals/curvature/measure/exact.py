@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 from netvitals._help import hint
 from netvitals.curvature.engine.probes import identity
 from netvitals.curvature.engine.products import Column, Pieces, Products, Progress
+from netvitals.curvature.engine.stream import BatchStream
 from netvitals.curvature.measure import metrics
 
 
@@ -38,7 +39,7 @@ class Blocks:
     def block(self, v: str, w: str) -> ExactBlock:
         for name in (v, w):
             if name not in self.index:
-                raise KeyError(f"no node {name!r}; the nodes are {', '.join(self.index)}")
+                raise KeyError(f"there is no node {name!r}; the nodes are {', '.join(self.index)}")
         at = (..., self.index[v], self.index[w])
         return ExactBlock(self.gauss_newton[at] + self.tensor[at], self.gauss_newton[at], self.tensor[at])
 
@@ -57,9 +58,9 @@ def exact_blocks(products: Products, *, per_sample: bool, budget: int, progress:
     needed = 2 * copies * total * total * item
     if needed > budget:
         raise MemoryError(
-            f"the blocks of {len(sizes)} nodes with {total} coordinates need {needed / 2**20:.4g} MiB"
-            f"{f' for {b} examples' if per_sample else ''}, the budget is {budget / 2**20:.4g} MiB: "
-            f"use fewer nodes or examples, method='stochastic', or raise memory= {hint('no-memory')}"
+            f"the blocks of {len(sizes)} nodes with {total} coordinates need {needed / 2**20:.4g} "
+            f"MiB{f' for {b} examples' if per_sample else ''}, but the budget is {budget / 2**20:.4g} MiB. Use fewer "
+            f"nodes or examples, method='stochastic', or raise memory= {hint('no-memory')}"
         )
     shape = (copies, total, total) if per_sample else (total, total)
     gn, tensor = (torch.zeros(shape, dtype=products.flat[0].dtype, device=products.flat[0].device) for _ in range(2))
@@ -76,6 +77,21 @@ def exact_blocks(products: Products, *, per_sample: bool, budget: int, progress:
         gn, tensor = gn * b, tensor * b
     names = [n.name for n in tape.nodes]
     return Blocks({n: slice(int(a), int(z)) for n, a, z in zip(names, starts, starts[1:])}, gn, tensor)
+
+
+def mean_blocks(stream: BatchStream, *, budget: int) -> tuple[Blocks, dict[str, np.ndarray]]:
+    """Blocks of the mean over batches, and what each batch adds to their squared norms, (batches, N, N) by part."""
+
+    def do(products: Products) -> tuple[Any, Any]:
+        blocks = exact_blocks(products, per_sample=False, budget=budget)
+        return [blocks.gauss_newton, blocks.tensor], blocks
+
+    (gn, tensor), each = stream.each(do)
+    mean = replace(each[0], gauss_newton=gn, tensor=tensor)
+    parts = {"H": lambda b: b.hessian, "GN": lambda b: b.gauss_newton, "T": lambda b: b.tensor}
+    cells = list(mean.index.values())
+    inner = lambda a, b: np.array([[float((a[v, w] * b[v, w]).sum()) for w in cells] for v in cells])
+    return mean, {k: np.stack([inner(part(mean), part(b)) for b in each]) for k, part in parts.items()}
 
 
 def _unit_probes(products: Products, w: int, first: int, last: int, per_sample: bool) -> Pieces:
@@ -99,14 +115,16 @@ def _store(column: Column, gn: Tensor, tensor: Tensor, starts: np.ndarray, at: s
 
 
 def block_norms(blocks: Blocks) -> dict[str, np.ndarray]:
-    """Frobenius norms of H, GN and T, spectral norms of H: N×N, or B×N×N by example."""
+    """Frobenius norms of H, GN and T, spectral and nuclear norms of H: N×N, or B×N×N by example."""
     names = list(blocks.index)
     lead = tuple(blocks.gauss_newton.shape[:-2])
-    out = {k: np.zeros((*lead, len(names), len(names))) for k in ("H", "GN", "T", "spectral")}
+    out = {k: np.zeros((*lead, len(names), len(names))) for k in ("H", "GN", "T", "spectral", "nuclear")}
     for i, v in enumerate(names):
         for j, w in enumerate(names):
             block = blocks.block(v, w)
             for key, matrix in zip(("H", "GN", "T"), block):
                 out[key][..., i, j] = metrics.resonance(matrix.double()).cpu().numpy()
-            out["spectral"][..., i, j] = torch.linalg.matrix_norm(block.H.double(), 2).cpu().numpy()
+            singular = torch.linalg.svdvals(block.H.double())
+            out["spectral"][..., i, j] = singular[..., 0].cpu().numpy()
+            out["nuclear"][..., i, j] = singular.sum(-1).cpu().numpy()
     return out

@@ -117,7 +117,10 @@ class NodeJacobians:
             for p in graph.parents.get(u, ())
         }
         if not norms:
-            raise ValueError("the nodes have no edges between them: name at least two nodes, one after the other")
+            raise ValueError(
+                "the selected nodes are not connected to each other: name at least two nodes of which one feeds the "
+                "other"
+            )
         return EdgeNorms(norms, max(norms.values()), graph.topology.fan_out)
 
 
@@ -133,16 +136,17 @@ def node_jacobians(
     dtype: torch.dtype | None = None,
     memory: int = 2 << 30,
 ) -> Iterator[NodeJacobians]:
-    """Jacobians between nodes, as long as the ``with`` block lasts.
+    """Compute Jacobians between layers inside a ``with`` block.
 
     Args:
-        model: any module; left exactly as it was.
+        model: any module; it is not changed.
         loss_fn: ``loss_fn(output, target)``, its name, or None for the model's own ``output.loss``.
-        batch: what a loader yields: ``(x, y)``, several inputs and a target, or a dict.
+        batch: one batch as a data loader yields it: ``(x, y)``, several inputs and a target, or a dict.
         mode: ``"as_is"``, ``"train"`` (batch statistics, dropout off) or ``"eval"``.
-        nodes: names or globs of submodules, a rule ``(name, module) -> bool``, or None for the model's blocks.
-        dtype: measure a copy in this dtype.
-        memory: bytes for the graph.
+        nodes: names or glob patterns of submodules, a function ``(name, module) -> bool``, or None for the model's
+            blocks.
+        dtype: measure a copy of the model in this dtype.
+        memory: memory budget in bytes for the graph.
 
     Returns:
         A context that gives ``NodeJacobians``: ``jacobian(w, v)``, ``output(v)``, ``edges()``.
@@ -156,8 +160,8 @@ def node_jacobians(
     with recorded(model, loss_fn, batch, nodes=nodes, dtype=dtype, mode=mode, memory=memory) as tape:
         if tape.interacts:
             raise ValueError(
-                "Jacobians by example need examples that do not see each other, but in this model one example's "
-                "activations reach another one's output: call model.eval() or pass mode='eval' if a norm does it"
+                "Jacobians by example need independent examples, but in this model one example's activations "
+                "influence another example's output. Call model.eval() or pass mode='eval' if a norm causes it"
             )
         yield NodeJacobians(tape)
 
@@ -252,11 +256,11 @@ def activation_bend(
     mode: Mode = "as_is",
     only: str | Sequence[str] | Callable[[str], bool] | None = None,
 ) -> Bend:
-    """Mean squared second derivative of every activation module at the inputs it sees.
+    """Mean squared second derivative of every activation module, at the inputs of one batch.
 
     Args:
-        model: any module; left exactly as it was.
-        batch: what a loader yields; a target in it is not used.
+        model: any module; it is not changed.
+        batch: one batch as a data loader yields it; a target in it is not used.
         mode: ``"as_is"``, ``"train"`` (batch statistics, dropout off) or ``"eval"``.
         only: names or patterns of activation modules, or a rule on names; by default those of
             ``torch.nn.modules.activation`` and of netvitals.
@@ -271,7 +275,9 @@ def activation_bend(
     """
     chosen = [(n, m) for n, m in model.named_modules() if _wanted(n, m, only)]
     if not chosen:
-        raise ValueError(f"no activation module found{'' if only is None else f' for {only!r}'}: name them in only=")
+        raise ValueError(
+            f"no activation module was found{'' if only is None else f' for {only!r}'}: name the modules in only="
+        )
     problem = Problem(model, None, batch)
     sums: dict[str, tuple[float, int]] = {}
     busy: set[str] = set()
@@ -298,7 +304,7 @@ def activation_bend(
             for handle in handles:
                 handle.remove()
     if not sums:
-        raise ValueError(f"none of the activation modules {', '.join(n for n, _ in chosen)} was called")
+        raise ValueError(f"the forward pass called none of the activation modules {', '.join(n for n, _ in chosen)}")
     return Bend(
         {n: a / b for n, (a, b) in sums.items()},
         sum(a for a, _ in sums.values()) / sum(b for _, b in sums.values()),

@@ -1,4 +1,4 @@
-"""What ``interlayer`` returns: matrices over pairs of nodes, their standard errors, and a page of words."""
+"""What ``between_layers`` returns: matrices over pairs of nodes, their standard errors, and a page of words."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from netvitals.curvature.measure import metrics
 from netvitals.curvature.measure.exact import Blocks, ExactBlock
 
 METRICS = ("resonance", "coupling", "stable_rank", "gn_gap", "gauss_newton", "tensor")
-WHOLE, SCREEN = 6, 12  # nodes up to which all four matrices fit a screen, and one of them
+FLAGS = ("stable_rank_is_bound", "effective_dimension_is_partial")
+WHOLE, SCREEN = 5, 12  # nodes up to which all matrices fit a screen, and one of them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +29,7 @@ class InterlayerCurvature(Result):
     errors are then over examples. Of many batches, ``sampling`` has by metric the standard error over them (N×N): how
     far other data would have given other numbers.
 
-    Returned by :func:`interlayer`.
+    Returned by :func:`between_layers`.
 
     Attributes:
         nodes: names, in the order of the forward pass.
@@ -37,7 +38,7 @@ class InterlayerCurvature(Result):
         method: ``exact`` or ``stochastic``.
         reduction: how examples were put together.
         probes: products spent on each node.
-        seed: of the probes.
+        seed: seed of the random probes.
         examples: in the batch.
         loss: of the batch.
         resonance: (N, N), Frobenius norm of each block of H.
@@ -53,12 +54,15 @@ class InterlayerCurvature(Result):
         gn_gap: (N, N), ``tensor`` over ``gauss_newton``.
         gn_gap_stderr: its standard error.
         spectral_norm: (N, N), largest singular value, from below.
+        effective_dimension: (N, N), $d_{eff}=\\|H\\|_*/\\|H\\|_2$: how many directions of the largest size would have
+            the sum of all singular values; of the part that the probes span, which is less as a rule.
         cost: in gradient-equivalents.
         products: Hessian-vector products behind the numbers.
         graph: how the nodes follow each other.
         chosen: how the nodes were chosen.
         floor: gaps below this are rounding.
         stable_rank_is_bound: (N, N), where the spectral norm had not converged.
+        effective_dimension_is_partial: (N, N), where the probes do not span the block.
         per_sample: the matrices by example, (B, N, N), where the reduction keeps examples apart.
         sampling: standard error over many batches, by metric.
         blocks: the matrices themselves, with ``method="exact"``.
@@ -87,12 +91,14 @@ class InterlayerCurvature(Result):
     gn_gap: np.ndarray
     gn_gap_stderr: np.ndarray
     spectral_norm: np.ndarray
+    effective_dimension: np.ndarray
     cost: float
     products: int
     graph: NodeGraph
     chosen: str
     floor: float
     stable_rank_is_bound: np.ndarray
+    effective_dimension_is_partial: np.ndarray
     per_sample: dict[str, np.ndarray] = field(default_factory=dict)
     sampling: dict[str, np.ndarray] = field(default_factory=dict)
     blocks: Blocks | None = None
@@ -101,7 +107,7 @@ class InterlayerCurvature(Result):
     def block(self, v: str, w: str) -> ExactBlock:
         """The matrices (H, GN, T) of nodes ``v`` and ``w``; only with ``method="exact"``."""
         if self.blocks is None:
-            raise ValueError("a stochastic result has no blocks, only their norms: use method='exact'")
+            raise ValueError("this result is stochastic, so it has norms but no blocks: use method='exact'")
         return self.blocks.block(v, w)
 
     def at(self, v: str, w: str) -> dict[str, float]:
@@ -119,8 +125,8 @@ class InterlayerCurvature(Result):
         ]
 
     def _spectral(self, i: int, j: int) -> dict[str, Any]:
-        bound = bool(self.stable_rank_is_bound[i, j])
-        return {"spectral_norm": float(self.spectral_norm[i, j]), "stable_rank_is_bound": bound}
+        sizes = {k: float(getattr(self, k)[i, j]) for k in ("spectral_norm", "effective_dimension")}
+        return sizes | {k: bool(getattr(self, k)[i, j]) for k in FLAGS}
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data; the dense blocks of an exact result stay out, ``block(v, w)`` has them."""
@@ -131,7 +137,7 @@ class InterlayerCurvature(Result):
     def position(self, name: str) -> int:
         """The row of the node ``name`` in every matrix."""
         if name not in self.nodes:
-            raise KeyError(f"no node {name!r}; the nodes are {', '.join(self.nodes)}")
+            raise KeyError(f"there is no node {name!r}; the nodes are {', '.join(self.nodes)}")
         return self.nodes.index(name)
 
     @property
@@ -178,11 +184,14 @@ class InterlayerCurvature(Result):
         ]
         if len(self.nodes) <= WHOLE:
             for title, key, fmt in _TABLES:
-                lines += ["", title, *_table(self.nodes, getattr(self, key), getattr(self, key + "_stderr"), fmt)]
+                errors = getattr(self, key + "_stderr", np.zeros_like(self.resonance))
+                lines += ["", title, *_table(self.nodes, getattr(self, key), errors, fmt)]
         else:
             lines += ["", *self._own(), "", "coupling", *self._coupling(), "", "to_frame() has every pair"]
         if open_ones := int(np.triu(self.stable_rank_is_bound).sum()):
             lines.append(f"{open_ones} stable ranks are upper bounds (spectral norm not converged): raise refine=")
+        if open_ones := int(np.triu(self.effective_dimension_is_partial).sum()):
+            lines.append(f"{open_ones} values of d_eff are of the part that the probes span: raise probes= for more")
         return "\n".join([*lines, *skipped_line(self.skipped)])
 
     def _own(self) -> list[str]:
@@ -191,10 +200,10 @@ class InterlayerCurvature(Result):
         diagonal = {key: np.diag(getattr(self, key)) for _, key, _ in _TABLES}
         rows = [
             n.ljust(wide)
-            + "".join(fmt.format(diagonal[key][i]).rjust(13) for _, key, fmt in _TABLES if key != "coupling")
+            + "".join(fmt.format(diagonal[key][i]).rjust(16) for _, key, fmt in _TABLES if key != "coupling")
             for i, n in enumerate(self.nodes)
         ]
-        head = "".join(title.rjust(13) for title, key, _ in _TABLES if key != "coupling")
+        head = "".join(title.rjust(16) for title, key, _ in _TABLES if key != "coupling")
         return [" " * wide + head, *shortened(rows, SCREEN)]
 
     def _coupling(self) -> list[str]:
@@ -209,6 +218,7 @@ _TABLES = (
     ("resonance", "resonance", "{:.2e}"),
     ("coupling", "coupling", "{:.3f}"),
     ("stable rank", "stable_rank", "{:.2f}"),
+    ("dimension d_eff", "effective_dimension", "{:.1f}"),
     ("GN-gap", "gn_gap", "{:.2g}"),
 )
 

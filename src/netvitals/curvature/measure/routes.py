@@ -9,6 +9,11 @@ $$H_{v,w}=\sum_{u\in Ch(v)}\Big(D_{u,v}^\top H_{u,w}+\sum_{p\in Pa(u)}(\delta_u\
 $J_{p,w}=df_p/df_w$. At u = loss the second term is the Gauss–Newton part, elsewhere it is tensor curvature that arises
 at u. Each term is multiplied with probes z in the space of w, the same for every example:
 $\|A\|_F^2=E|Az|^2$. Where w is no wider than the probes, z runs over the basis and the norms are exact.
+
+Between weights, $H_{\theta_v,\theta_w}=D_v^\top H_{v,w}D_w+1[v=w]\,\delta_v\cdot T^\theta_v
++(\sum_pB_{v,p}J_{p,w})D_w+D_v^\top(\sum_pJ_{p,v}^\top B_{w,p}^\top)$ with $D_v=\partial g_v/\partial\theta_v$ of all
+examples, $B_{v,p}=\delta_v\cdot\partial^2g_v/\partial\theta_v\partial f_p$. Corollary 17 bounds its norm by
+$\|D_v\|_2\|D_w\|_2\|H_{v,w}\|_F$, examples side by side, and the norms of the other terms.
 """
 
 from __future__ import annotations
@@ -17,25 +22,26 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from netvitals._plot import Plot, Series
-from netvitals.anatomy import Topology
-from netvitals.capture import LossFn, Mode, Result, one_screen, skipped_lines, undisturbed
+from netvitals.capture import LossFn, Mode, Result, batches_of, one_screen, skipped_lines, undisturbed
+from netvitals.curvature.engine.cut import CutModel, Vector
 from netvitals.curvature.engine.graph import OUT
-from netvitals.curvature.engine.layout import float_tensors, replaced
-from netvitals.curvature.engine.nodes import Choice, CurvatureNode, choose, survey
-from netvitals.curvature.engine.problem import Problem, advised, float_outputs, laboratory, refuse_noise
+from netvitals.curvature.engine.nodes import Choice, branching, choose, survey
+from netvitals.curvature.engine.problem import Problem, advised, laboratory, refuse_noise, refuse_randomness
 from netvitals.curvature.engine.products import Progress
+from netvitals.curvature.engine.routing import routed
+from netvitals.curvature.engine.stream import several
+from netvitals.curvature.measure.block_estimates import frobenius, sampling_error
+from netvitals.curvature.measure.weight_routes import WeightBlock, between_weights
 
-LOSS = "loss"
-MOST_PATHS = 24  # from one node to the output; with more, paths are not taken apart
-SHOWN = 16
-Vector = list[Tensor]  # one tensor for each that a node returns, examples first
+MOST_PATHS = 12  # from one node to the loss; with more, pairs of paths are not taken apart
+SHOWN = 12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +56,8 @@ class Route:
         gauss_newton: Frobenius norm of the Gauss–Newton part that came this way.
         tensor_carried: of the tensor part that came this way.
         tensor_added: of the tensor part that arose at ``via``.
-        stderr: of ``gauss_newton``; 0 where exact.
+        stderr: of ``gauss_newton``, by the probes; 0 where exact.
+        sampling: of ``gauss_newton``, over batches or draws; NaN for one.
         share: of the squared Gauss–Newton norms of all edges out of v.
     """
 
@@ -60,6 +67,7 @@ class Route:
     tensor_carried: float
     tensor_added: float
     stderr: float
+    sampling: float
     share: float
 
 
@@ -92,13 +100,15 @@ class Block:
         total: of H.
         gauss_newton: of its Gauss–Newton part.
         tensor: of its tensor part.
-        stderr: of ``total``; 0 where exact.
+        stderr: of ``total``, by the probes; 0 where exact.
+        sampling: of ``total``, over batches or draws; NaN for one.
     """
 
     total: float
     gauss_newton: float
     tensor: float
     stderr: float
+    sampling: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,13 +119,15 @@ class CurvatureGraph(Result):
 
     Attributes:
         of: the node w of the columns.
-        parents: of every node, in the order they run; ``out`` is the model's output.
+        parents: of every node, in the order they run; ``out`` is the model's output, ``loss term`` what the loss reads
+            besides it.
         routes: one entry for every edge into a block.
         blocks: v -> norms of its block with w.
         paths: pairs of paths from ``of`` to the output, largest first; empty where there are too many.
         exact: whether probes ran over the whole basis.
         probes: products of each edge.
-        passes: backward passes through the whole model, about: gradient-equivalents.
+        passes: what it cost in gradients, about.
+        weights: v -> the block between its weights and those of w, with Corollary 17's bound; empty unless asked for.
         skipped: place that is no node → reason.
     """
 
@@ -127,6 +139,7 @@ class CurvatureGraph(Result):
     exact: bool
     probes: int
     passes: int
+    weights: dict[str, WeightBlock] = field(default_factory=dict)
     skipped: Mapping[str, str] = field(default_factory=dict)
 
     def into(self, v: str) -> tuple[Route, ...]:
@@ -137,13 +150,22 @@ class CurvatureGraph(Result):
         """
         found = sorted((r for r in self.routes if r.v == v), key=lambda r: -r.gauss_newton)
         if not found:
-            raise ValueError(f"there is no node {v!r} before the loss; nodes are {', '.join(self.blocks)}")
+            raise ValueError(f"there is no node {v!r} before the loss; the nodes are {', '.join(self.blocks)}")
         return tuple(found)
 
     @property
     def splits(self) -> tuple[str, ...]:
         """Nodes with several ways to the loss: where a skip connection begins."""
         return tuple(dict.fromkeys(r.v for r in self.routes if sum(q.v == r.v for q in self.routes) > 1))
+
+    @property
+    def skips(self) -> tuple[Route, ...]:
+        """Edges that lead around other nodes, those with the largest share first: the skip connections."""
+        above: dict[str, set[str]] = {}
+        for u, parents in self.parents.items():
+            above[u] = set(parents).union(*(above[p] for p in parents))
+        around = lambda v, u: any(v in above[p] for p in self.parents.get(u, ()) if p != v)
+        return tuple(sorted((r for r in self.routes if around(r.v, r.via)), key=lambda r: -r.share))
 
     def rows(self) -> list[dict[str, Any]]:
         """One row an edge."""
@@ -153,6 +175,7 @@ class CurvatureGraph(Result):
                 "via": r.via,
                 "gauss_newton": r.gauss_newton,
                 "stderr": r.stderr,
+                "sampling": r.sampling,
                 "tensor_carried": r.tensor_carried,
                 "tensor_added": r.tensor_added,
                 "share": r.share,
@@ -161,8 +184,18 @@ class CurvatureGraph(Result):
         ]
 
     def plot(self) -> Plot:
-        """Norms of the blocks with w, node by node, with the tensor part apart."""
+        """The share of the curvature that each skip connection carries, in the order of the model.
+
+        Where there is none, the norms of the blocks.
+        """
         names = list(self.blocks)
+        skips = sorted(self.skips, key=lambda r: names.index(r.v))
+        if skips:
+            at = [float(names.index(r.v) + 1) for r in skips]
+            shares = Series("skip connection", at, [100 * r.share for r in skips], line=len(at) > 1)
+            return Plot(
+                "node where it begins, in the order of the model", "% of the squared Gauss–Newton norm", [shares]
+            )
         at = [float(i + 1) for i in range(len(names))]
         series = [
             Series(label, at, [getattr(self.blocks[n], key) for n in names], line=len(at) > 1)
@@ -173,21 +206,44 @@ class CurvatureGraph(Result):
     def __str__(self) -> str:
         how = "exact" if self.exact else f"{self.probes} probes"
         lines = [f"Curvature with {self.of} ({how}, about {self.passes} gradients):"]
-        for name in [n for n in self.blocks if n in self.splits][:SHOWN]:
-            ways = ", ".join(
-                f"{r.share:.0%} over {name} → {r.via} ({r.gauss_newton:.3g} ± {r.stderr:.1g})" for r in self.into(name)
-            )
-            lines.append(f"  {name} splits: {ways}")
         if not self.splits:
             lines.append("  no node has more than one way to the loss: no skip connection between these nodes")
-        for v, b in list(self.blocks.items())[:SHOWN]:
+        skips = self.skips
+        for r in skips[:SHOWN]:
+            others = ", ".join(f"{q.share:.0%} over {q.via}" for q in self.into(r.v) if q.via != r.via)
             lines.append(
-                f"  H({v}, {self.of}) {b.total:.3g} ± {b.stderr:.1g}: GN {b.gauss_newton:.3g}, T {b.tensor:.3g}"
+                f"  skip {r.v} → {r.via}: {r.share:.0%} of what leaves {r.v} "
+                f"({_with_errors(r.gauss_newton, r.stderr, r.sampling)}; {others})"
+            )
+        if skips:
+            lines.append(
+                f"  a branch beside a skip with a large share is the first to prune or freeze: at {skips[0].via}"
+            )
+        around = {r.v for r in skips}
+        for name in [n for n in self.blocks if n in self.splits and n not in around][:SHOWN]:
+            ways = ", ".join(
+                f"{r.share:.0%} over {r.via} ({_with_errors(r.gauss_newton, r.stderr, r.sampling)})"
+                for r in self.into(name)
+            )
+            lines.append(f"  {name} splits: {ways}")
+        for v, b in list(self.blocks.items())[:SHOWN]:
+            size = _with_errors(b.total, b.stderr, b.sampling)
+            lines.append(f"  H({v}, {self.of}) {size}: GN {b.gauss_newton:.3g}, T {b.tensor:.3g}")
+        lines += [f"  weights of {v} with those of {self.of}: {b}" for v, b in list(self.weights.items())[:SHOWN]]
+        if loose := [b.bound / b.total for b in self.weights.values() if b.total > 0]:
+            lines.append(
+                f"  the bound is {np.median(loose):.1f} times the block (median): layers may be treated apart where it "
+                "is small against the blocks of both with themselves"
             )
         lines += [
             f"  path {' → '.join(p.from_v)} with {' → '.join(p.from_w)}: {p.resonance:.3g}" for p in self.paths[:4]
         ]
         return one_screen(lines + skipped_lines(self.skipped))
+
+
+def _with_errors(value: float, stderr: float, sampling: float) -> str:
+    data = f" ± {sampling:.1g} over batches" if np.isfinite(sampling) else ""
+    return f"{value:.3g}" + (f" ± {stderr:.1g}" if stderr else "") + data
 
 
 @undisturbed
@@ -202,24 +258,30 @@ def graph(
     progress: Progress | None = None,
     of: str | None = None,
     probes: int = 30,
+    weights: bool = False,
     memory: int = 2 << 30,
 ) -> CurvatureGraph:
-    """Curvature routing on a module: which edge, and so which skip connection, carries the curvature of a layer.
+    """Measure how much of a layer's curvature each connection carries, for example a skip connection.
 
     Args:
-        model: any module; left exactly as it was.
-        loss_fn: ``loss_fn(output, target)``, or its name; a mean over examples.
-        batch: what a loader yields, with the target.
+        model: any module; it is not changed.
+        loss_fn: ``loss_fn(output, target)``, or its name; a mean over examples. It may read activations that modules
+            keep as attributes: the direct term is the edge to ``loss term``.
+        batch: one batch as a data loader yields it, with the target; or a list of batches, whose mean is taken with
+            all graphs in memory. Each batch of a list has its own draw of dropout and other noise.
         mode: ``"as_is"``, ``"train"`` or ``"eval"``; BatchNorm must use its running statistics, ``mode="eval"``.
-        nodes: names or globs of submodules, a rule ``(name, module) -> bool``, or None for the model's blocks.
-        seed: of the probes.
+        nodes: names or glob patterns of submodules, a function ``(name, module) -> bool``, or None for the model's
+            blocks and the layers that write into its residual streams.
+        seed: seed of the random probes.
         progress: called with (probes done, probes planned).
-        of: the node w whose blocks are built; the first one by default.
+        of: the node w whose Hessian blocks are measured; the first one by default.
         probes: products of each edge; where w is no wider, the whole basis, and norms are exact.
-        memory: bytes for the graph.
+        weights: also measure the blocks between the weights of every node and those of w, with the bound of
+            Corollary 17; one batch.
+        memory: memory budget in bytes for the graphs.
 
     Returns:
-        Norms of what came over every edge, of the blocks, and of pairs of paths, with standard errors.
+        Norms of the part that each edge carries, of the blocks, and of pairs of paths, with standard errors.
 
     >>> net = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 2))
     >>> found = graph(net, "mse", (torch.randn(4, 2), torch.zeros(4, 2)), nodes=["0", "1"])
@@ -227,178 +289,128 @@ def graph(
     ({'0': (), '1': ('0',), 'out': ('1',)}, True, ())
     """
     if probes < 2:
-        raise ValueError(f"probes counts products and must be 2 or more, for an error of the mean; got {probes}")
-    problem = Problem(model, loss_fn, batch, None)
+        raise ValueError(f"probes is {probes}, expected at least 2: the standard error is estimated from them")
+    many = several(batch)
+    batches = list(batches_of(batch)) if many else [batch]
+    if not batches:
+        raise ValueError("the data holds no batch: give a list with at least one batch")
+    if weights and many:
+        raise ValueError("weights=True accepts only one batch: give one batch, or leave weights=True out")
+    cuts, examples = [], []
+    with laboratory(getattr(model, "_orig_mod", model), mode):
+        for number, one in enumerate(batches):
+            problem = Problem(model, loss_fn, one, noise=number if many else None)
+            with advised():
+                cuts.append(_cut(problem, nodes, weights, memory // len(batches)))
+            examples.append(problem.examples)
+        with advised():
+            return _measured(cuts, np.array(examples, float), of, probes, seed, weights, progress)
+
+
+def _cut(problem: Problem, nodes: Choice, weights: bool, memory: int) -> CutModel:
     if problem.own_loss:
         raise ValueError(
-            "the model computes its own loss, so the place where the network ends cannot be cut: give loss_fn (for "
+            "the model computes its own loss, so netvitals cannot tell its output from its loss. Give loss_fn (for "
             "example 'cross_entropy') and a batch with the target"
         )
-    with laboratory(problem.model, mode):
-        refuse_noise(problem.model)
-        if problem.couples_examples:
-            raise ValueError(
-                "BatchNorm takes its statistics from the batch, so that examples see each other: pass mode='eval'"
-            )
-        with advised():
-            seen = survey(problem, memory)
-            picked, _, skipped = choose(problem, seen, nodes, "activation")
-            cut = _Cut(problem, picked, skipped)
-            return _measured(cut, of, probes, seed, progress)
+    if problem.couples_examples:
+        raise ValueError(
+            "BatchNorm computes its statistics over the batch, so examples are not independent: pass mode='eval'"
+        )
+    learning = [p for p in problem.model.parameters() if p.requires_grad]
+    refuse_noise(problem)
+    seen = survey(problem, memory)
+    picked, _, skipped = branching(problem, seen) if nodes is None else choose(problem, seen, nodes, "activation")
+    cut = CutModel(problem, picked, skipped, weights=weights)
+    for p in learning:
+        p.requires_grad_(True)  # which the next batch looks at
+    refuse_randomness(seen.outputs, cut.before[OUT])
+    return cut
 
 
-class _Cut:
-    """One pass with every node's output made a variable of its own."""
-
-    def __init__(self, problem: Problem, picked: Sequence[CurvatureNode], skipped: Mapping[str, str]) -> None:
-        self.skipped = dict(skipped)
-        self.before: dict[str, Vector] = {}
-        self.leaves: dict[str, Vector] = {}
-        wanted = {(n.module, n.call): n.name for n in picked}
-        counts: dict[str, int] = {}
-
-        def cut(module_name: str) -> Any:
-            def hook(module: nn.Module, args: Any, out: Any) -> Any:
-                counts[module_name] = counts.get(module_name, 0) + 1
-                name = wanted.get((module_name, counts[module_name]))
-                if name is None:
-                    return None
-                values = float_tensors(out)
-                if any(v.ndim == 0 or v.shape[0] != problem.examples for v in values):
-                    self.skipped[name] = "its examples are not in the first dimension"
-                    return None
-                self.before[name] = values
-                self.leaves[name] = [v.detach().requires_grad_() for v in values]
-                return replaced(out, [leaf.clone() for leaf in self.leaves[name]])
-
-            return hook
-
-        for p in problem.model.parameters():
-            p.requires_grad_(False)  # derivatives are by nodes alone; `preserved` puts the flags back
-        modules = dict(problem.model.named_modules())
-        handles = [modules[m].register_forward_hook(cut(m)) for m in dict.fromkeys(n.module for n in picked)]
-        try:
-            outputs, rebuild = float_outputs(problem.outputs())
-        finally:
-            for handle in handles:
-                handle.remove()
-        self.before[OUT] = outputs
-        self.leaves[OUT] = [o.detach().requires_grad_() for o in outputs]
-        self.loss = problem.loss(rebuild([leaf.clone() for leaf in self.leaves[OUT]]))
-        used = _grad([self.loss], self.leaves[OUT], [torch.ones_like(self.loss)], create=True)
-        if all(g is None for g in used):
-            raise ValueError("the loss does not depend on the model's output in a differentiable way")
-        self._connect()
-
-    def _connect(self) -> None:
-        """Parents of every node; what does not reach the output is left out."""
-        names = list(self.before)
-        parents: dict[str, tuple[str, ...]] = {}
-        for k, u in enumerate(names):
-            found = []
-            live = [b for b in self.before[u] if b.requires_grad]
-            for p in names[:k] if live else ():
-                found += [p] if any(g is not None for g in _grad(live, self.leaves[p], None)) else []
-            parents[u] = tuple(found)
-        reach, todo = {OUT}, [OUT]
-        while todo:
-            for p in parents[todo.pop()]:
-                if p not in reach:
-                    reach.add(p)
-                    todo.append(p)
-        self.skipped |= {n: "does not influence the loss" for n in names if n not in reach}
-        self.order = [n for n in names if n in reach]
-        if len(self.order) < 2:
-            raise ValueError("none of the nodes influences the loss through the model's output: choose others")
-        self.parents = {n: tuple(p for p in parents[n] if p in reach) for n in self.order}
-        self.topology = Topology(self.parents)
-        self._linearise()
-
-    def _linearise(self) -> None:
-        """For every node u, its pull $D_u^\\top c$ as a function of the leaves and of the cotangent c = δ_u."""
-        self.cotangent: dict[str, Vector] = {}
-        self.pull: dict[str, dict[str, Vector]] = {}
-        delta: dict[str, Vector] = {n: [torch.zeros_like(t) for t in self.leaves[n]] for n in self.order}
-        slope = _grad([self.loss], self.leaves[OUT], [torch.ones_like(self.loss)], create=True)
-        self.slope = [torch.zeros_like(t) if s is None else s for s, t in zip(slope, self.leaves[OUT])]
-        delta[OUT] = [s.detach() for s in self.slope]
-        for u in reversed(self.order):
-            self.cotangent[u] = [d.detach().requires_grad_() for d in delta[u]]
-            self.pull[u] = {}
-            flat = [t for p in self.parents[u] for t in self.leaves[p]]
-            if not flat:
-                continue
-            pulled = iter(_grad(self.before[u], flat, self.cotangent[u], create=True))
-            for p in self.parents[u]:
-                self.pull[u][p] = [torch.zeros_like(t) if (g := next(pulled)) is None else g for t in self.leaves[p]]
-                delta[p] = [d + g.detach() for d, g in zip(delta[p], self.pull[u][p])]
-
-    def push(self, u: str, tangents: Mapping[str, Vector]) -> tuple[Vector, dict[str, Vector]]:
-        """$D_u t$, and $(\\delta_u\\cdot T_u)\\,t$ by parent, of tangents by parent."""
-        inner = [(g * t).sum() for p, ts in tangents.items() for g, t in zip(self.pull[u][p], ts) if g.requires_grad]
-        flat = [t for p in self.parents[u] for t in self.leaves[p]]
-        wanted = [*self.cotangent[u], *flat]
-        found = _grad([torch.stack(inner).sum()], wanted, None) if inner else [None] * len(wanted)
-        filled = iter([torch.zeros_like(t) if g is None else g for g, t in zip(found, wanted)])
-        moved = [next(filled) for _ in self.cotangent[u]]
-        return moved, {p: [next(filled) for _ in self.leaves[p]] for p in self.parents[u]}
-
-    def carry(self, u: str, h: Vector) -> dict[str, Vector]:
-        """$D_{u,v}^\\top h$ by parent v."""
-        flat = [t for p in self.parents[u] for t in self.leaves[p]]
-        if not flat:
-            return {}
-        found = iter(_grad(self.before[u], flat, h))
-        return {
-            p: [torch.zeros_like(t) if (g := next(found)) is None else g for t in self.leaves[p]]
-            for p in self.parents[u]
-        }
-
-    def curved(self, tangent: Vector) -> Vector:
-        """The loss's own Hessian at the output, times a tangent."""
-        inner = [(s * t).sum() for s, t in zip(self.slope, tangent) if s.requires_grad]
-        found = _grad([torch.stack(inner).sum()], self.leaves[OUT], None) if inner else [None] * len(tangent)
-        return [torch.zeros_like(t) if g is None else g for g, t in zip(found, self.leaves[OUT])]
+class _Norm(NamedTuple):
+    value: float
+    stderr: float
+    sampling: float
 
 
-def _grad(
-    outputs: Sequence[Tensor], inputs: Sequence[Tensor], by: Sequence[Tensor] | None, create: bool = False
-) -> Any:
-    live = [i for i, o in enumerate(outputs) if o.requires_grad]
-    if not live or not inputs:
-        return [None] * len(inputs)
-    chosen = [outputs[i] for i in live]
-    weights = [torch.ones_like(o) for o in chosen] if by is None else [by[i] for i in live]
-    return torch.autograd.grad(chosen, inputs, weights, allow_unused=True, retain_graph=True, create_graph=create)
+class _Tally:
+    """Squared norms of the mean over batches, probe by probe, and what each batch adds to them."""
+
+    def __init__(self, weights: np.ndarray, exact: bool) -> None:
+        self.weights, self.exact = weights, exact
+        self.squares: dict[Any, list[float]] = {}
+        self.shares: dict[Any, np.ndarray] = {}
+
+    def add(self, key: Any, vectors: Sequence[Tensor]) -> None:
+        """One probe's product, by batch."""
+        own = torch.stack([v.double() for v in vectors])
+        mean = torch.from_numpy(self.weights / self.weights.sum()).to(own) @ own
+        self.squares.setdefault(key, []).append(float(mean.square().sum()))
+        self.shares[key] = self.shares.get(key, 0.0) + (own @ mean).cpu().numpy()
+
+    def norm(self, key: Any) -> _Norm:
+        squares = np.array(self.squares[key])
+        value, stderr = frobenius(squares, self.exact)
+        if len(self.weights) < 2 or not value:
+            return _Norm(value, stderr, math.nan)
+        moved = self.shares[key] / (1 if self.exact else len(squares)) / value
+        return _Norm(value, stderr, float(sampling_error(moved, self.weights)))
 
 
-def _measured(cut: _Cut, of: str | None, probes: int, seed: int, progress: Progress | None) -> CurvatureGraph:
+def _measured(
+    cuts: Sequence[CutModel],
+    examples: np.ndarray,
+    of: str | None,
+    probes: int,
+    seed: int,
+    weights: bool,
+    progress: Progress | None,
+) -> CurvatureGraph:
+    cut = cuts[0]
     w = cut.order[0] if of is None else of
-    if w not in cut.order or w == OUT:
-        raise ValueError(f"there is no node {w!r}; nodes are {', '.join(n for n in cut.order if n != OUT)}")
+    if w not in cut.order or w in cut.sinks:
+        raise ValueError(
+            f"there is no node {w!r}; the nodes are {', '.join(n for n in cut.order if n not in cut.sinks)}"
+        )
     sizes = [t[0].numel() for t in cut.leaves[w]]
+    if any(c.parents != cut.parents or [t[0].numel() for t in c.leaves[w]] != sizes for c in cuts):
+        raise ValueError("the batches differ in nodes, connections or sequence length: give batches of one shape")
     exact = sum(sizes) <= probes
     count = sum(sizes) if exact else probes
-    ways = list(cut.topology.paths(w, OUT, MOST_PATHS + 1))
+    ways = [p for s in cut.sinks for p in cut.topology.paths(w, s, MOST_PATHS + 1)]
     if len(ways) > MOST_PATHS:
         cut.skipped[f"paths from {w}"] = f"more than {MOST_PATHS} paths to the output"
         ways = []
     generator = torch.Generator().manual_seed(seed)
-    edges: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
-    blocks: dict[str, list[tuple[float, float, float]]] = {}
-    pairs: dict[tuple[int, int], list[float]] = {}
+    tally, joint = _Tally(examples, exact), _Tally(examples[:1], exact)
+    planned = 2 * count if weights else count
     for k in range(count):
-        z = _probe(cut.leaves[w], sizes, k if exact else None, generator)
-        _routed(cut, w, z, edges, blocks)
-        _along(cut, ways, z, pairs)
+        parts: dict[Any, list[Tensor]] = {}
+        flat = _probe(sizes, k if exact else None, generator)
+        for c in cuts:
+            z = [f.to(t).reshape(1, *t.shape[1:]).expand_as(t) for f, t in zip(flat, c.leaves[w])]
+            run = routed(c, w, z)
+            for key, h in run.vectors():
+                parts.setdefault(key, []).append(_mean(h))
+                if weights and key[0] == "block":
+                    joint.add(key, [torch.cat([t.detach().flatten() for t in h])])
+            for pair, h in _along(c, ways, z):
+                parts.setdefault(pair, []).append(_mean(h))
+        for key, vectors in parts.items():
+            tally.add(key, vectors)
         if progress is not None:
-            progress(k + 1, count)
-    size = lambda values: _norm(np.array(values), exact)
-    routes, squares = [], dict[str, float]()
-    for (v, via), seen in edges.items():
-        gn, carried, added = (size([s[i] for s in seen]) for i in range(3))
-        squares[v] = squares.get(v, 0.0) + gn[0] ** 2
-        routes.append((v, via, gn, carried, added))
+            progress(k + 1, planned)
+    sized = {key: tally.norm(key) for key in tally.squares}
+    squares: dict[str, float] = {}
+    edges = [key[1:3] for key in sized if key[0] == "edge" and key[3] == "GN"]
+    for v, via in edges:
+        squares[v] = squares.get(v, 0.0) + sized["edge", v, via, "GN"].value ** 2
+    between: dict[str, WeightBlock] = {}
+    if weights:
+        of_blocks = {v: joint.norm(("block", v, "H"))[:2] for v in cut.order if ("block", v, "H") in sized}
+        step = None if progress is None else lambda done: progress(count + done, planned)
+        between = between_weights(cut, w, of_blocks, probes, seed, step)
     return CurvatureGraph(
         of=w,
         parents=cut.parents,
@@ -406,97 +418,77 @@ def _measured(cut: _Cut, of: str | None, probes: int, seed: int, progress: Progr
             Route(
                 v=v,
                 via=via,
-                gauss_newton=gn[0],
-                tensor_carried=carried[0],
-                tensor_added=added[0],
-                stderr=gn[1],
-                share=gn[0] ** 2 / squares[v] if squares[v] else math.nan,
+                gauss_newton=(gn := sized["edge", v, via, "GN"]).value,
+                tensor_carried=sized["edge", v, via, "carried"].value,
+                tensor_added=sized["edge", v, via, "added"].value,
+                stderr=gn.stderr,
+                sampling=gn.sampling,
+                share=gn.value**2 / squares[v] if squares[v] else math.nan,
             )
-            for v, via, gn, carried, added in routes
+            for v, via in edges
         ),
         blocks={
             v: Block(
-                total=(h := size([s[0] for s in blocks[v]]))[0],
-                gauss_newton=size([s[1] for s in blocks[v]])[0],
-                tensor=size([s[2] for s in blocks[v]])[0],
-                stderr=h[1],
+                total=(whole := sized["block", v, "H"]).value,
+                gauss_newton=sized["block", v, "GN"].value,
+                tensor=sized["block", v, "T"].value,
+                stderr=whole.stderr,
+                sampling=whole.sampling,
             )
             for v in cut.order
-            if v in blocks
         },
         paths=tuple(
             sorted(
                 (
-                    PathPair(from_v=ways[i], from_w=ways[j], resonance=(r := size(values))[0], stderr=r[1])
-                    for (i, j), values in pairs.items()
+                    PathPair(
+                        from_v=ways[i],
+                        from_w=ways[j],
+                        resonance=sized["path", i, j].value,
+                        stderr=sized["path", i, j].stderr,
+                    )
+                    for i in range(len(ways))
+                    for j in range(len(ways))
                 ),
                 key=lambda p: -p.resonance,
             )
         ),
         exact=exact,
         probes=count,
-        passes=count * (4 + 2 * len(ways)) + 3,
+        passes=len(cuts) * _gradients(count, len(ways)) + (18 * probes if weights else 0),
+        weights=between,
         skipped=cut.skipped,
     )
 
 
-def _probe(leaves: Vector, sizes: Sequence[int], basis: int | None, generator: torch.Generator) -> Vector:
-    """A probe in the space of one example, the same for all: signs, or a vector of the basis."""
+def _gradients(probes: int, ways: int) -> int:
+    """Cost in gradients: a probe goes forward once and back twice, four backward passes, and along pairs of paths."""
+    return round(probes * (4 + 2 * ways + ways**2) * 2 / 3) + 4
+
+
+def _probe(sizes: Sequence[int], basis: int | None, generator: torch.Generator) -> list[Tensor]:
+    """A probe in the space of one example: signs, or a vector of the basis."""
     flat = (
         torch.randint(0, 2, (sum(sizes),), generator=generator) * 2.0 - 1.0
         if basis is None
         else torch.eye(sum(sizes))[basis]
     )
-    return [part.to(t).reshape(1, *t.shape[1:]).expand_as(t) for part, t in zip(flat.split(list(sizes)), leaves)]
+    return list(flat.split(list(sizes)))
 
 
-def _routed(cut: _Cut, w: str, z: Vector, edges: dict[Any, Any], blocks: dict[str, Any]) -> None:
-    """One product of every block with z, edge by edge."""
-    tangents, bends = {w: z}, {}
-    for u in cut.order[cut.order.index(w) + 1 :]:
-        known = {p: tangents[p] for p in cut.parents[u] if p in tangents}
-        if known:
-            tangents[u], bends[u] = cut.push(u, known)
-    zero = lambda v: [torch.zeros_like(t) for t in cut.leaves[v]]
-    gn, t = {v: zero(v) for v in cut.order}, {v: zero(v) for v in cut.order}
-    gn[OUT] = cut.curved(tangents[OUT])
-    edges.setdefault((OUT, LOSS), []).append((_square(gn[OUT]), 0.0, 0.0))
-    for u in reversed(cut.order):
-        blocks.setdefault(u, []).append((_square(_sum(gn[u], t[u])), _square(gn[u]), _square(t[u])))
-        carried = cut.carry(u, gn[u]), cut.carry(u, t[u])
-        for v in cut.parents[u]:
-            bend = bends[u][v] if u in bends else zero(v)
-            edges.setdefault((v, u), []).append((_square(carried[0][v]), _square(carried[1][v]), _square(bend)))
-            gn[v] = _sum(gn[v], carried[0][v])
-            t[v] = _sum(t[v], _sum(carried[1][v], bend))
-
-
-def _along(cut: _Cut, ways: Sequence[tuple[str, ...]], z: Vector, pairs: dict[tuple[int, int], list[float]]) -> None:
+def _along(cut: CutModel, ways: Sequence[tuple[str, ...]], z: Vector) -> Any:
     """The Gauss–Newton contribution of every pair of paths, times z."""
     for j, way in enumerate(ways):
         tangent = z
         for p, u in pairwise(way):
             tangent = cut.push(u, {p: tangent})[0]
-        curved = cut.curved(tangent)
+        curved = cut.curved({way[-1]: tangent})
         for i, back in enumerate(ways):
-            h = curved
+            h = curved[back[-1]]
             for p, u in zip(reversed(back[:-1]), reversed(back[1:])):
                 h = cut.carry(u, h)[p]
-            pairs.setdefault((i, j), []).append(_square(h))
+            yield ("path", i, j), h
 
 
-def _sum(a: Vector, b: Vector) -> Vector:
-    return [x + y for x, y in zip(a, b)]
-
-
-def _square(h: Vector) -> float:
-    """|mean block · z|²: a mean loss has the 1/B in it, so that examples are added up."""
-    return sum(float(t.detach().sum(0).double().square().sum()) for t in h)
-
-
-def _norm(squares: np.ndarray, exact: bool) -> tuple[float, float]:
-    """Frobenius norm from products with the basis, or with probes, and its standard error."""
-    if exact:
-        return float(math.sqrt(squares.sum())), 0.0
-    mean, error = float(squares.mean()), float(squares.std(ddof=1) / math.sqrt(squares.size))
-    return math.sqrt(mean), error / (2 * math.sqrt(mean)) if mean > 0 else 0.0
+def _mean(h: Vector) -> Tensor:
+    """The mean block times z: a mean loss has the 1/B in it, so that examples are added up."""
+    return torch.cat([t.detach().sum(0).flatten() for t in h])

@@ -100,15 +100,15 @@ def top_eigenvalues(
     resume: str | os.PathLike[str] | None = None,
     start: Tensor | None = None,
 ) -> Eigenvalues:
-    """Extreme eigenvalues by Lanczos, as many steps as it takes.
+    """Compute the largest or smallest eigenvalues of the Hessian by the Lanczos method, until they converge.
 
     Args:
-        model: any module; left exactly as it was.
+        model: any module; it is not changed.
         loss_fn: ``loss_fn(output, target)``, its name, or None for the model's own ``output.loss``.
-        batch: what a loader yields; or a list of batches or a loader, whose mean Hessian is then meant.
+        batch: one batch as a data loader yields it; or a list of batches or a loader, whose mean Hessian is then meant.
         mode: ``"as_is"``, ``"train"`` (batch statistics, dropout off) or ``"eval"``.
         nodes: submodules the matrix is over; None is every trainable parameter, or the blocks in activation space.
-        seed: of the start vector.
+        seed: seed of the random start vector.
         progress: called with (steps done, at most).
         k: how many.
         which: ``"LA"`` largest, ``"SA"`` smallest, ``"LM"`` largest in absolute value.
@@ -116,11 +116,12 @@ def top_eigenvalues(
         node: only the diagonal block of this node; None is the whole matrix.
         space: ``"parameter"`` or ``"activation"``.
         tol: stop when every residual is below ``tol`` times the largest eigenvalue in size.
-        most: at most this many steps; ``converged`` says whether they sufficed.
-        dtype: measure a copy in this dtype.
-        memory: bytes for graph, products and Lanczos vectors.
-        resume: a folder for the state of a measurement of many batches, as in ``interlayer``.
-        start: a vector to begin with, such as ``vectors[0]`` of an earlier look at the same model; it saves steps.
+        most: largest number of steps; ``converged`` says whether they sufficed.
+        dtype: measure a copy of the model in this dtype.
+        memory: memory budget in bytes for graph, products and Lanczos vectors.
+        resume: a folder for the state of a measurement of many batches, as in ``between_layers``.
+        start: a vector to begin with, such as ``vectors[0]`` of an earlier measurement of the same model; it saves
+            steps.
 
     Returns:
         Eigenvalues with residuals, vectors, and whether they converged.
@@ -133,7 +134,9 @@ def top_eigenvalues(
     if k < 1:
         raise ValueError(f"k is {k}, expected at least 1 eigenvalue")
     if which not in ("LA", "SA", "LM"):
-        raise ValueError(f"which is {which!r}, expected 'LA' (largest), 'SA' (smallest) or 'LM' (largest in size)")
+        raise ValueError(
+            f"which is {which!r}, expected 'LA' (largest), 'SA' (smallest) or 'LM' (largest absolute value)"
+        )
     options: Any = {"mode": mode, "part": part, "nodes": nodes, "node": node, "space": space, "dtype": dtype}
     journal = opened(resume, "top_eigenvalues", model, {**options, "seed": seed, "k": k, "which": which, "tol": tol})
     with matrix_of(model, loss_fn, batch, memory=memory, journal=journal, **options) as (matrix, of):
@@ -221,7 +224,7 @@ def _start(given: Tensor | None, seed: int, matrix: Operator) -> Tensor:
     if given is None:
         return noise
     if given.numel() != d:
-        raise ValueError(f"start has {given.numel()} numbers, the matrix is {d} × {d}")
+        raise ValueError(f"start is a vector of {given.numel()} numbers, but the matrix has size {d} × {d}")
     known = given.reshape(1, -1).to(matrix.dtype).to(matrix.device)
     return known / known.norm() + 0.1 * noise / noise.norm()
 
@@ -235,8 +238,8 @@ def affordable(steps: int, runs: int, d: int, matrix: Operator, memory: int) -> 
     if needed > memory:
         fit = memory // (runs * d * item)
         raise MemoryError(
-            f"{steps} Lanczos vectors of {d} numbers in {runs} runs need {needed / 2**20:.4g} MiB, the "
-            f"budget is {memory / 2**20:.4g} MiB: use {fit} steps, or raise memory= {hint('no-memory')}"
+            f"{steps} Lanczos vectors of {d} numbers in {runs} runs need {needed / 2**20:.4g} MiB, but the budget is "
+            f"{memory / 2**20:.4g} MiB: use {fit} steps, or raise memory= {hint('no-memory')}"
         )
     return steps
 

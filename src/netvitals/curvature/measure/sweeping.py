@@ -43,6 +43,7 @@ class Sweep:
     tail: dict[str, np.ndarray] = field(default_factory=dict)  # per kind (S, N, N, k): ‖H (I-QQᵀ) z‖²
     spread: dict[str, np.ndarray] = field(default_factory=dict)  # per kind the variance of one sample of the tail
     top: np.ndarray = field(default_factory=lambda: np.zeros(0))  # largest singular value² of H Q, NaN if unknown
+    nuclear: np.ndarray = field(default_factory=lambda: np.zeros(0))  # Σ of the singular values of H Q
     gain: np.ndarray = field(default_factory=lambda: np.zeros(0))  # share of ``top`` that the second basis found
     unsure: np.ndarray = field(default_factory=lambda: np.zeros(0))  # relative, of ``top``; NaN if not refined
     shares: dict[str, np.ndarray] = field(default_factory=dict)  # per kind (batches, N, N): what each adds to ‖H‖²
@@ -73,6 +74,7 @@ class _Run:
             head={k: np.zeros(shape) for k in KINDS},
             spread={k: np.zeros(shape) for k in KINDS},
             top=np.full(shape, np.nan),
+            nuclear=np.zeros(shape),
             gain=np.zeros(shape),
             unsure=np.full(shape, np.nan),
         )
@@ -242,7 +244,8 @@ def _head(run: _Run, w: int, column: Column) -> None:
         for kind, rows in zip(KINDS, parts):
             if rows is not None:
                 run.found.head[kind][:, v, w] = _squares(rows).sum(1)
-        run.found.top[:, v, w] = _top(parts[0])
+        squares, dtype = torch.linalg.eigvalsh(_gram(parts[0])), parts[0].dtype
+        run.found.top[:, v, w], run.found.nuclear[:, v, w] = _largest_and_sum(squares, dtype)
         if not run.exact[w]:
             run.rows[v, w] = parts[0]
 
@@ -283,7 +286,8 @@ def _tail(run: _Run, w: int, column: Column, extra: int, basis: Tensor | None) -
             known = torch.cat([first, parts[0][:, :extra]], 1)
             values, vectors = torch.linalg.eigh(_gram(known))
             run.leading[v, w] = (vectors[:, :, -1:].mT.to(basis.dtype) @ basis)[:, 0]
-            before, top = found.top[:, v, w], values[:, -1].clamp_min(0).cpu().numpy()
+            before = found.top[:, v, w]
+            top, found.nuclear[:, v, w] = _largest_and_sum(values, known.dtype)
             found.gain[:, v, w] = 1 - np.divide(before, top, out=np.ones_like(before), where=top > 0)
             found.top[:, v, w] = top
 
@@ -318,8 +322,12 @@ def few_pairs(k: int) -> float:
     return pairs / (pairs - 2) if pairs > 2 else 3.0
 
 
-def _top(rows: Tensor) -> np.ndarray:
-    return torch.linalg.eigvalsh(_gram(rows))[:, -1].clamp_min(0).cpu().numpy()
+def _largest_and_sum(squares: Tensor, dtype: torch.dtype) -> tuple[np.ndarray, np.ndarray]:
+    """The largest squared singular value, and the sum of the singular values, of (S, m) squares; rounding left out."""
+    squares = squares.clamp_min(0)
+    noise = squares.shape[1] * torch.finfo(dtype).eps * squares[:, -1:]
+    kept = torch.where(squares > noise, squares, 0.0)
+    return squares[:, -1].cpu().numpy(), kept.sqrt().sum(1).cpu().numpy()
 
 
 def _rows(pieces: Pieces, copies: int) -> Tensor:

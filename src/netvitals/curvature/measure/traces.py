@@ -46,7 +46,7 @@ class Trace(Result):
         by_tensor_sampling: standard error over batches.
         total_sampling: standard error over batches, of what other data would have given; NaN for one batch.
         probes: random vectors.
-        seed: of the probes.
+        seed: seed of the random probes.
         part: ``H``, ``GN`` (Gauss–Newton) or ``T`` (the rest).
         method: "examples" where every example had probes of its own, "hutchinson" where all shared them, or "hutch++"
             where the large part was taken out first.
@@ -122,7 +122,8 @@ class _Plan:
         fits = 3 * self.probes * size * item < self.room
         if self.method == "hutch++" and not fits:
             raise MemoryError(
-                f"method='hutch++' keeps {self.probes} products of {size} numbers: raise memory= {hint('no-memory')}"
+                f"method='hutch++' stores {self.probes} products of {size} numbers, which exceeds the memory budget: "
+                f"raise memory= {hint('no-memory')}"
             )
         wide = size > (third if self.method == "hutch++" else 2 * self.probes)
         if self.method == "hutchinson" or self.distribution != "rademacher" or third < 3 or not (fits and wide):
@@ -157,7 +158,7 @@ class _Plan:
         """Why they cannot; empty where they can."""
         why = why_not(products, tape, self.seed)
         if why and self.method == "examples":
-            raise ValueError(f"examples cannot have probes of their own: {why}. Leave method= out")
+            raise ValueError(f"method='examples' cannot be used here: {why}. Leave method= out")
         return why
 
 
@@ -223,26 +224,26 @@ def trace(
     memory: int = 2 << 30,
     resume: str | os.PathLike[str] | None = None,
 ) -> Trace:
-    r"""$\mathrm{tr}\,\nabla^2_\theta L$ and its share in each parameter tensor, with standard errors.
+    r"""Trace of the Hessian, $\mathrm{tr}\,\nabla^2_\theta L$, in total and for each parameter tensor.
 
     Args:
-        model: any module; left exactly as it was.
+        model: any module; it is not changed.
         loss_fn: ``loss_fn(output, target)``, its name, or None for the model's own ``output.loss``.
-        batch: what a loader yields: ``(x, y)``, several inputs and a target, or a dict; or an iterable of batches, of
-            which one is in memory at a time and the spread between them is reported too.
+        batch: one batch as a data loader yields it: ``(x, y)``, several inputs and a target, or a dict; or an iterable
+            of batches, of which one is in memory at a time and the spread between them is reported too.
         mode: ``"as_is"``, ``"train"`` (batch statistics, dropout off) or ``"eval"``.
-        seed: of the probes.
+        seed: seed of the random probes.
         progress: called with (products done, products planned).
         probes: number of Hessian-vector products, at least 2.
         part: the whole Hessian, its Gauss–Newton part, or what is left.
-        distribution: of the probes, ``"rademacher"`` (signs) or ``"gaussian"``.
+        distribution: distribution of the probes, ``"rademacher"`` (signs) or ``"gaussian"``.
         method: ``"examples"`` (every example has probes of its own, which is right where examples do not see each
             other), ``"hutchinson"`` (all share them), ``"hutch++"`` (the large part of the matrix is taken out with a
             third of the probes first), or ``"auto"``: the first where a look at the Hessian between examples finds
             nothing there, else one of the others, and ``note`` says why.
-        dtype: measure a copy in this dtype.
-        memory: bytes for graph and products.
-        resume: a folder for the state of a measurement of many batches, as in ``interlayer``.
+        dtype: measure a copy of the model in this dtype.
+        memory: memory budget in bytes for graph and products.
+        resume: a folder for the state of a measurement of many batches, as in ``between_layers``.
 
     Returns:
         The trace of each trainable parameter tensor and of the whole; frozen ones are in ``skipped``.
@@ -253,7 +254,7 @@ def trace(
     10.0
     """
     if probes < 2:
-        raise ValueError(f"probes is {probes}, expected at least 2: a standard error needs two")
+        raise ValueError(f"probes is {probes}, expected at least 2: the standard error is estimated from them")
     if part not in ("H", "GN", "T"):
         raise ValueError(f"part is {part!r}, expected 'H', 'GN' or 'T'")
     if method not in ("auto", "examples", "hutchinson", "hutch++"):
@@ -266,8 +267,7 @@ def trace(
     if several(batch):
         if method == "hutch++":
             raise ValueError(
-                "method='hutch++' makes two passes over one batch; over many batches the trace is measured with plain "
-                "probes: leave method out"
+                "method='hutch++' reads its data twice and accepts only one batch; for many batches leave method= out"
             )
         about = {"seed": seed, "probes": probes, "part": part, "distribution": distribution, "method": method}
         journal = opened(resume, "trace", model, {**about, "mode": mode, "dtype": dtype})

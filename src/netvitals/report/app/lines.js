@@ -28,7 +28,7 @@
     const ref = useRef(), width = nv.useWidth(ref);
     const [at, setAt] = useState(null), [drag, setDrag] = useState(null);
     const drawn = useMemo(() => (width ? layout(series, ahead, width, height, log) : null), [series, ahead, width, height, log]);
-    const body = !drawn ? null : drawn.empty ? html`<p class="meaning">No finite number to draw.</p>` : picture();
+    const body = !drawn ? null : drawn.empty ? html`<p class="meaning">There is no finite value to plot.</p>` : picture();
 
     function stepAt(event) {
       const box = ref.current.getBoundingClientRect();

@@ -44,7 +44,7 @@
   const Bar = ({ lost, children }) => {
     const [theme, turn] = nv.useTheme();
     return html`<div class="bar"><div><a class="brand" href=${nv.live ? "/" : "#"} aria-label="netvitals, all runs"><svg viewBox="0 0 30 20" fill="none" stroke="currentColor" stroke-width="2" stroke-linecap="round" stroke-linejoin="round" aria-hidden="true"><path d="M1 11h6l2.5-6 4 12 4-15 3 9h3" /><circle cx="26" cy="11" r="2.4" fill="currentColor" stroke="none" /></svg>netvitals</a>
-      <nav aria-label="sections">${children}</nav>${lost && html`<span class="lost" role="status">no connection; trying again</span>`}
+      <nav aria-label="sections">${children}</nav>${lost && html`<span class="lost" role="status">connection lost; reconnecting</span>`}
       <button class="theme" type="button" id="theme" onclick=${turn}>${theme === "dark" ? "light" : "dark"}</button></div></div>`;
   };
   const jump = (id) => (event) => { event.preventDefault(); const node = document.getElementById(id); if (node) node.scrollIntoView(); };
@@ -56,7 +56,7 @@
     useEffect(() => { if (answer) document.title = `${answer.title} · netvitals`; }, [answer && answer.title]);
     return html`<${Bar} lost=${lost}>${[["findings", "Findings"], ["loss", "Loss"], ["layers", "Layers"], ["about", "About"]].map(([id, name]) => html`<a href=${`#${id}`} onclick=${jump(id)}>${name}</a>`)}</${Bar}>
       <main id="top">${answer ? html`<${nv.RunPage} run=${place.run} head=${answer} version=${version} />` : html`<section class="hero"><h1>${place.run}</h1><p class="words">${error || "Reading the run …"}</p></section>`}
-      <footer>Written by netvitals${nv.live ? "; this page follows the run while it is written." : ". This file needs no network: it holds its own data."}</footer></main>
+      <footer>Written by netvitals${nv.live ? ". This page is updated while the run is written." : ". This file needs no network: it holds its own data."}</footer></main>
       <div class="toasts" role="log" aria-live="assertive" aria-label="new findings">${toasts.map((t) => html`<div class=${`toast ${t.severity}`} key=${t.id}><div><b>${t.severity}</b> at step ${nv.count(t.at)}<p>${t.what}</p></div>
         <button type="button" class="plain" onclick=${() => { if (t.metric) { nv.show({ vital: t.vital, metric: t.metric, chosen: nv.joined(t.sites.slice(0, 8)) }); document.getElementById("layers").scrollIntoView(); } dismiss(t.id); }}>show</button>
         <button type="button" class="plain" aria-label="dismiss" onclick=${() => dismiss(t.id)}>×</button></div>`)}</div>`;

@@ -7,7 +7,7 @@
     const body = html`${f.why && html`<p class="why">${f.why}</p>`}
       ${f.advice && html`<p class="advice"><b>What to do:</b> ${f.advice}${f.record ? html` <i>${f.record}</i>` : ""}</p>`}
       ${(f.null || f.threshold) && html`<details class="evidence"><summary>the rule</summary>
-        <ul>${f.null && html`<li>In health: ${f.null}.</li>`}${f.threshold && html`<li>${f.threshold}</li>`}${f.refuted_by && html`<li>What would refute it: ${f.refuted_by}.</li>`}</ul></details>`}
+        <ul>${f.null && html`<li>Healthy: ${f.null}.</li>`}${f.threshold && html`<li>${f.threshold}</li>`}${f.refuted_by && html`<li>Not a problem if: ${f.refuted_by}.</li>`}</ul></details>`}
       ${(f.consequences || []).map((c) => html`<${nv.FindingItem} finding=${{ sites: [], evidence: [], ...c }} sites=${sites} inner=${true} />`)}
       ${(f.evidence || []).length > 0 && html`<details class="evidence"><summary>${f.evidence.length} measurement${f.evidence.length === 1 ? "" : "s"} behind this</summary>
         <ul>${f.evidence.slice(0, 24).map((line) => html`<li>${typeof line === "string" ? line : `${line.vital}/${line.metric} at ${line.site || "the model"}: ${nv.number(line.value)} (step ${line.step})`}</li>`)}</ul></details>`}`;
@@ -16,7 +16,7 @@
     return html`<article class=${`finding ${f.severity}`}>
       <div class="kind"><span>${f.severity}</span><span class="when">${when}</span>${onShow && (f.metric || f.vital === "loss") && html`<button type="button" class="plain" onclick=${() => onShow(f)}>show in ${f.title || "the loss"}</button>`}</div>
       <p class="what">${nv.marked(f.what, sites)}</p>
-      ${open || inner ? body : html`<details class="fold"><summary>why, and what to do</summary>${body}</details>`}
+      ${open || inner ? body : html`<details class="fold"><summary>why it matters, and what to do</summary>${body}</details>`}
     </article>`;
   };
 
@@ -52,7 +52,7 @@
     const broken = series && series[0].values.filter((v) => Number.isFinite(v)).length < 2;
     return html`<section class="card" id="loss"><header><h2>Loss</h2><span class="meaning aside">${head.loss.caption}</span></header>
       ${broken ? null : series ? html`<${nv.Lines} series=${series} log=${log} marks=${marks} ahead=${view.from === undefined ? ahead : null} unit="loss" label="loss by step" />` : html`<div style="height:240px"></div>`}
-      <p class="meaning small">${broken ? "" : view.from !== undefined ? html`steps ${nv.count(Number(view.from))} to ${nv.count(Number(view.to))} <button type="button" class="plain" onclick=${() => nv.show({ from: "", to: "" })}>all steps</button>` : "Drag over a picture to look at some steps only; all pictures follow."}</p>
+      <p class="meaning small">${broken ? "" : view.from !== undefined ? html`steps ${nv.count(Number(view.from))} to ${nv.count(Number(view.to))} <button type="button" class="plain" onclick=${() => nv.show({ from: "", to: "" })}>all steps</button>` : "Drag over a plot to select a range of steps for all plots."}</p>
     </section>`;
   };
 
@@ -61,7 +61,7 @@
       const cols = metric.steps.length, mean = nv.floats(metric.mean), low = metric.low && nv.floats(metric.low), high = metric.high && nv.floats(metric.high);
       return chosen.filter((s) => metric.sites.includes(s)).map((s, i) => { const r = metric.sites.indexOf(s); return { name: s, steps: metric.steps, values: nv.row(mean, r, cols), low: nv.row(low, r, cols), high: nv.row(high, r, cols), colour: nv.hue(chosen.indexOf(s)) }; });
     }, [metric, chosen, theme]);
-    if (!series.length) return html`<p class="meaning small">Click a layer to draw its curve; double-click, or Enter, opens everything about it.</p>`;
+    if (!series.length) return html`<p class="meaning small">Click a layer to plot its curve; double-click it or press Enter to see all its measurements.</p>`;
     const positive = series.every((s) => Array.from(s.values).every((v) => !(v <= 0)));
     const finite = series.flatMap((s) => Array.from(s.values)).filter((v) => Number.isFinite(v) && v > 0);
     return html`<div class="chosen"><${nv.Lines} series=${series} unit=${unit} log=${positive && finite.length && Math.max(...finite) / Math.min(...finite) > 100} label=${`${metric.metric} of chosen layers`} />
@@ -97,15 +97,15 @@
   const Numbers = ({ metric, unit }) => {
     const [open, set] = useState(false);
     const mean = useMemo(() => nv.floats(metric.mean), [metric]), cols = metric.steps.length;
-    return html`<details class="more" ontoggle=${(e) => set(e.currentTarget.open)}><summary>Numbers: first, last, smallest, largest</summary>${open && html`<div class="table" tabindex="0" role="region" aria-label="numbers"><table><thead><tr><th>site</th><th>first</th><th>last</th><th>smallest</th><th>largest</th></tr></thead>
+    return html`<details class="more" ontoggle=${(e) => set(e.currentTarget.open)}><summary>Table of first, last, smallest and largest values</summary>${open && html`<div class="table" tabindex="0" role="region" aria-label="numbers"><table><thead><tr><th>site</th><th>first</th><th>last</th><th>smallest</th><th>largest</th></tr></thead>
       <tbody>${metric.sites.map((s, r) => { const row = Array.from(nv.row(mean, r, cols)).filter((v) => !Number.isNaN(v)); return html`<tr><td>${s || "model"}</td><td>${nv.number(row[0])}</td><td>${nv.number(row[row.length - 1])}</td><td>${nv.number(Math.min(...row))}</td><td>${nv.number(Math.max(...row))}</td></tr>`; })}</tbody></table></div>`}</details>`;
   };
 
   const Forecasts = ({ stated }) => html`<section class="card" id="forecasts"><header><h2>Forecasts</h2></header>
-    <p class="meaning">Each forecast is stored when it is made and scored once the target step is reached.</p>
+    <p class="meaning">Each forecast is stored when it is made, and scored once its target step is reached.</p>
     ${stated.rows.length > 0 && html`<div class="table" tabindex="0" role="region" aria-label="open forecasts"><table><thead><tr>${["quantity", "where", "for step", "value", "80 % interval", "method"].map((n) => html`<th>${n}</th>`)}</tr></thead>
       <tbody>${stated.rows.map((row) => html`<tr>${row.map((c) => html`<td>${c}</td>`)}</tr>`)}</tbody></table></div>`}
-    ${stated.methods.length > 0 && html`<details class="more"><summary>How these methods did on this run so far</summary><ul>${stated.methods.map((line) => html`<li>${line}</li>`)}</ul></details>`}</section>`;
+    ${stated.methods.length > 0 && html`<details class="more"><summary>Scores of the forecast methods on this run</summary><ul>${stated.methods.map((line) => html`<li>${line}</li>`)}</ul></details>`}</section>`;
 
   nv.RunPage = ({ run, head, version }) => {
     const view = nv.useView();
@@ -124,7 +124,7 @@
         <p class="words">${head.words.map((w) => html`${nv.marked(w, sites)} `)}</p></section>
       <div class="two">
         <section class="card" id="findings"><header><h2>Findings</h2><span class="meaning aside">${head.tally}</span></header>
-          ${shown.length ? list(shown) : html`<div class="calm good"><p><b>Nothing alarming.</b> ${head.calm}</p></div>`}
+          ${shown.length ? list(shown) : html`<div class="calm good"><p><b>No critical finding or warning.</b> ${head.calm}</p></div>`}
           ${folded.length > 0 && html`<details class="more" id="notes"><summary>${folded.length} ${shown.length ? "more for information" : folded.length === 1 ? "note" : "notes"}</summary>${list(folded)}</details>`}
           ${head.checked.length > 0 && html`<details class="more"><summary>What was checked</summary><ul class="checked">${head.checked.map((c) => html`<li class=${c.state}>${c.text}</li>`)}</ul></details>`}
         </section>
@@ -137,8 +137,8 @@
       ${(head.panels || []).map((p) => html`<section class="card"><header><h2>${p.title}</h2></header><div dangerouslySetInnerHTML=${{ __html: p.html }}></div></section>`)}
       <section class="card" id="about"><header><h2>About this ${head.kind}</h2></header>
         <dl class="facts">${head.facts.map(([name, value]) => html`<dt>${name}</dt><dd>${value}</dd>`)}</dl>
-        ${Object.keys(head.skipped).length ? html`<h3>Not measured</h3><p class="meaning">Nothing above speaks of these places.</p><ul class="skipped">${Object.entries(head.skipped).map(([place, why]) => html`<li><code>${place}</code>: ${why}</li>`)}</ul>`
-          : html`<p class="meaning">Nothing was skipped.</p>`}
+        ${Object.keys(head.skipped).length ? html`<h3>Not measured</h3><p class="meaning">These parts of the model could not be measured, so no finding covers them.</p><ul class="skipped">${Object.entries(head.skipped).map(([place, why]) => html`<li><code>${place}</code>: ${why}</li>`)}</ul>`
+          : html`<p class="meaning">All parts of the model were measured.</p>`}
         ${head.blocks.map(([name, text]) => html`<details class="more"><summary>${name}</summary><pre tabindex="0">${text}</pre></details>`)}
       </section>`;
   };

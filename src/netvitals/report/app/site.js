@@ -53,8 +53,8 @@
     const entry = (vital, metric) => ((head.vitals.find((v) => v.vital === vital) || { metrics: [] }).metrics.find((m) => m.name === metric)) || {};
     return html`<section class="card site" aria-label=${`site ${name}`}>
       <header><h2><code>${name}</code></h2><button ref=${close} type="button" class="plain aside" onclick=${onClose}>close</button></header>
-      <p class="meaning">${[info.op, info.role, info.kind && `a site of kind ${info.kind}`, info.follows && `after ${info.follows}`, info.block && `in block ${info.block}`].filter(Boolean).join(" · ")}</p>
-      <ol class="around" aria-label="its neighbours in the order of the pass">${around.map((s) => html`<li aria-current=${s.name === name ? "true" : undefined}><button type="button" class="plain" onclick=${() => nv.show({ site: s.name })}>${s.name}</button></li>`)}</ol>
+      <p class="meaning">${[info.op, info.role, info.kind && `site of kind ${info.kind}`, info.follows && `after ${info.follows}`, info.block && `in block ${info.block}`].filter(Boolean).join(" · ")}</p>
+      <ol class="around" aria-label="neighbouring sites in forward order">${around.map((s) => html`<li aria-current=${s.name === name ? "true" : undefined}><button type="button" class="plain" onclick=${() => nv.show({ site: s.name })}>${s.name}</button></li>`)}</ol>
       ${here.map((f) => html`<${nv.FindingItem} finding=${f} sites=${[name]} open=${true} />`)}
       ${error && html`<p class="meaning">${error}</p>`}
       ${vitals.map((vital) => html`<h3>${title(vital)}</h3><div class="small-charts">${rows.filter((r) => r.vital === vital && r.series[0].steps.length).map((r) => html`<figure key=${r.metric}><figcaption>${r.metric} <span class="meaning">${entry(vital, r.metric).meaning || ""}</span></figcaption>

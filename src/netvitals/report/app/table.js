@@ -26,15 +26,15 @@
     }, [rows, view.q, view.by]);
     const choose = (name) => nv.show({ runs: nv.joined(chosen.includes(name) ? chosen.filter((n) => n !== name) : [...chosen, name].slice(-30)) });
     const link = (name) => `/run/${name.split("/").map(encodeURIComponent).join("/")}`;
-    return html`<section class="hero"><h1>Runs</h1><p class="words">${rows.length ? `${rows.length} run${rows.length === 1 ? "" : "s"}, ${rows.filter((r) => r.status === "running").length} running.` : "No run yet: netvitals.watch(model, run=…) writes one here."}</p></section>
+    return html`<section class="hero"><h1>Runs</h1><p class="words">${rows.length ? `${rows.length} run${rows.length === 1 ? "" : "s"}, ${rows.filter((r) => r.status === "running").length} running.` : "There are no runs yet. Use netvitals.watch(model, run=…) to record one in this folder."}</p></section>
       <section class="card"><div class="tools"><label>find <input type="search" value=${view.q || ""} placeholder="name, model, tag, finding" oninput=${(e) => nv.show({ q: e.target.value })} /></label>
-        ${chosen.length > 1 ? html`<a class="button" href=${`/compare?${nv.query({ run: chosen })}`}>compare ${chosen.length} runs</a>` : html`<span class="meaning">Tick two or more runs to compare them.</span>`}
+        ${chosen.length > 1 ? html`<a class="button" href=${`/compare?${nv.query({ run: chosen })}`}>compare ${chosen.length} runs</a>` : html`<span class="meaning">Select two or more runs to compare them.</span>`}
         <button type="button" class="plain" onclick=${() => nv.notify()}>notify me of findings</button></div>
       <div class="table" tabindex="0" role="region" aria-label="runs"><table class="runs"><thead><tr><th><span class="hidden">choose</span></th>${COLUMNS.map(([key, title]) => html`<th aria-sort=${by === key ? (down ? "descending" : "ascending") : "none"}><button type="button" class="plain" onclick=${() => nv.show({ by: by === key && !down ? `-${key}` : key })}>${title}${by === key ? (down ? " ↓" : " ↑") : ""}</button></th>`)}</tr></thead>
         <tbody>${shown.map((r) => html`<tr key=${r.name}><td><input type="checkbox" aria-label=${`compare ${r.name}`} checked=${chosen.includes(r.name)} onchange=${() => choose(r.name)} /></td>
           <td><a href=${link(r.name)}>${r.name}</a></td>
           ${r.damage ? html`<td colspan=${COLUMNS.length - 1} class="critical"><i class="dot"></i> ${r.damage}</td>` : html`<td>${r.status}</td>
-          ${!r.finding ? html`<td class="meaning small">not judged yet</td>` : r.finding.severity ? html`<td class=${r.finding.severity}><i class="dot"></i> ${r.finding.severity}: ${r.finding.what}</td>` : html`<td class="meaning small">${r.finding.what}</td>`}
+          ${!r.finding ? html`<td class="meaning small">findings not computed yet</td>` : r.finding.severity ? html`<td class=${r.finding.severity}><i class="dot"></i> ${r.finding.severity}: ${r.finding.what}</td>` : html`<td class="meaning small">${r.finding.what}</td>`}
           <td><${LossLine} loss=${r.loss} /> ${r.loss ? nv.number(r.loss.last) : ""}</td><td>${r.ahead ? `${r.ahead.text} ≈ step ${nv.count(Math.round(r.ahead.at))}` : ""}</td><td>${nv.count(r.last)}</td><td>${r.lr === null || r.lr === undefined ? "" : nv.number(r.lr)}</td><td>${nv.duration(r.seconds)}</td><td>${r.model}</td><td>${(r.tags || []).join(", ")}</td>`}</tr>`)}</tbody></table></div></section>`;
   };
 })();

@@ -69,7 +69,7 @@ def metric(source: Source, vital: str, name: str, start: int | None = None, stop
     """One metric at every site that has it, in columns of steps."""
     keys = [k for k in source.table.series if k[0] == vital and k[2] == name]
     if not keys:
-        raise LookupError(f"the run has no {vital}/{name}")
+        raise LookupError(f"the run has no measurements of {vital}/{name}")
     return {"vital": vital, "metric": name, "sites": [k[1] for k in keys], **_packed(source.read(keys, start, stop))}
 
 
@@ -123,14 +123,11 @@ def calm(findings: Findings) -> str:
     """What to say where ``findings`` are empty: silence for want of measurements is not health."""
     asked = [c for c in findings.checked if c.series]
     if not asked:
-        return "But no rule found measurements to look at."
+        return "No check had enough measurements."
     apply = [c for c in findings.checked if c.applicable]
     if len(asked) < len(apply):
-        return (
-            f"But only {len(asked)} of {len(apply)} questions could be asked of the measurements; "
-            "those were answered well."
-        )
-    return f"{words.plural(len(asked), 'question').capitalize()} asked of the measurements, all answered well."
+        return f"Only {len(asked)} of {len(apply)} checks had enough measurements; all of these passed."
+    return f"All checks passed: {len(asked)} of {len(asked)}."
 
 
 def block_of(name: str) -> str:

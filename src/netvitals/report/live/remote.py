@@ -27,7 +27,7 @@ class Mirror:
         try:
             self._there, self._path = url_to_fs(address)
         except (ValueError, ImportError) as error:
-            raise ValueError(f"{address!r} cannot be read: {error} {hint('no-run')}") from None
+            raise ValueError(f"the address {address!r} cannot be opened: {error} {hint('no-run')}") from None
         self._home = tempfile.TemporaryDirectory(prefix="netvitals-mirror-")
         self.folder = Path(self._home.name) / Path(self._path.rstrip("/")).name
         self.folder.mkdir()
@@ -40,7 +40,9 @@ class Mirror:
         except Exception as error:  # every service has errors of its own
             raise OSError(f"{self._sentence(error)} {hint('no-run')}") from None
         if not there:
-            raise FileNotFoundError(f"there is no folder {address!r} to look for runs in {hint('no-run')}")
+            raise FileNotFoundError(
+                f"there is no folder {address!r}; give a folder that contains runs {hint('no-run')}"
+            )
 
     def sync(self) -> None:
         """Copy what has changed, unless that was done just now or another thread is at it; see ``failure``."""

@@ -102,7 +102,7 @@ class Shelf:
         """A run by its name, with everything that it holds now; a ``LookupError`` where there is none."""
         path = self.names().get(name)  # also keeps a request inside the folders
         if path is None:
-            raise LookupError(f"There is no run {name} here.")
+            raise LookupError(f"There is no run named {name} in this folder.")
         with self._lock:
             known = self._open.pop(name, None)
             known = self._open[name] = OpenRun(path) if known is None or known.path != path else known
@@ -128,7 +128,7 @@ class Shelf:
                 with run.lock:
                     verdict, stated = run.findings.verdict, forecast_panel(run.numbers.table)
             except Exception as error:
-                verdict = {"severity": "", "what": f"cannot be judged: {type(error).__name__}: {error}"}
+                verdict = {"severity": "", "what": f"findings could not be computed: {type(error).__name__}: {error}"}
                 stated = None
             self._verdicts[name] = (row["commits"], {"finding": verdict, "ahead": stated and stated["ahead"]})
             self.judged += 1

@@ -107,7 +107,7 @@ def create_app(
         query = request.query_params
         names = query.getlist("run")
         if not names:
-            raise Unclear("a comparison needs run= for each of its runs")
+            raise Unclear("the address of a comparison needs run= for each run")
         found = [shelf.run(name) for name in names]
         for run in found:
             with run.lock:
@@ -124,7 +124,7 @@ def create_app(
         query = request.query_params
         names, vital, name = query.getlist("run"), _needed(query, "vital"), _needed(query, "metric")
         if len(names) != 2:
-            raise Unclear(f"a difference is between two runs, each given as run=, and {len(names)} were given")
+            raise Unclear(f"a difference needs exactly two runs, each given as run=, got {len(names)}")
         first, second = (shelf.run(name) for name in names)
         return comparing.difference(first.numbers, second.numbers, vital, name)
 
@@ -166,13 +166,15 @@ def _window(query: Any) -> tuple[int | None, int | None]:
     try:
         return (None, None) if start is None or stop is None else (int(start), int(stop))
     except ValueError:
-        raise Unclear(f"start and stop are steps, got {start[:40]!r} and {stop[:40]!r}") from None
+        raise Unclear(f"start and stop must be step numbers, got {start[:40]!r} and {stop[:40]!r}") from None
 
 
 def _needed(query: Any, name: str) -> str:
     """An argument of a request."""
     if name not in query:
-        raise Unclear(f"the address needs {name}=, and has {', '.join(f'{k}=' for k in query) or 'no argument'}")
+        raise Unclear(
+            f"the address needs the argument {name}=, got {', '.join(f'{k}=' for k in query) or 'no argument'}"
+        )
     return str(query[name])
 
 

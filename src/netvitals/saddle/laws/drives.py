@@ -23,7 +23,7 @@ def resolve(f: str | Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
 
         return get(f)
     if not callable(f):
-        raise TypeError(f"an activation is a registered name or a callable, got {type(f).__name__}")
+        raise TypeError(f"expected an activation as a registered name or a callable, got {type(f).__name__}")
     return f
 
 
@@ -73,7 +73,7 @@ class Drive(Result):
 
 
 def drive(f: str | Callable[[Tensor], Tensor], depth: int, width: int, beta: float = 1.0) -> Drive:
-    """The drive of a chain, or a ValueError that says why the theory does not cover it.
+    """Compute the escape-rate constant (drive) k of a chain; raises ValueError if the theory does not cover it.
 
     Args:
         f: activation, by name or callable.
@@ -82,7 +82,7 @@ def drive(f: str | Callable[[Tensor], Tensor], depth: int, width: int, beta: flo
         beta: teacher strength.
 
     Returns:
-        The constants of the escape laws; ``k`` is the drive in the clock t.
+        The constants of the escape formulas; ``k`` is the drive in reduced time t.
 
     >>> round(drive("tanh", depth=4, width=64).k, 6)
     4.845644
@@ -90,12 +90,14 @@ def drive(f: str | Callable[[Tensor], Tensor], depth: int, width: int, beta: flo
     from netvitals.activations import classify, constants
 
     if depth < 2:
-        raise ValueError(f"a chain has at least two layers, got depth {depth}")
+        raise ValueError(f"depth is {depth}; a chain needs at least two layers")
     name = f if isinstance(f, str) else type(f).__name__ if isinstance(f, nn.Module) else getattr(f, "__name__", "f")
     kind = classify(f)
     if not kind.label.startswith(("A", "B", "C")):
         centre = "; use its centred form, e.g. 'centered:softplus'" if kind.label.startswith("D") else ""
-        raise ValueError(f"the escape theory does not cover {name}: class {kind.label} ({kind.why}){centre}")
+        raise ValueError(
+            f"the saddle-escape theory does not cover {name}: it has class {kind.label} ({kind.why}){centre}"
+        )
     c = constants(f)
     if kind.label.startswith("A"):
         q, lam_prime, lam = math.inf, 0.0, 0.0
@@ -107,9 +109,9 @@ def drive(f: str | Callable[[Tensor], Tensor], depth: int, width: int, beta: flo
         gain = c.h * slope ** (depth - 1)
     if gain * beta <= 0:
         raise ValueError(
-            f"{name} at depth {depth} has no positive drive: beta h alpha^(L-1) = {beta * gain:.4g} "
-            f"with beta = {beta}, h = {c.h:.4g}, alpha = {slope:.4g}; "
-            f"the zero saddle does not escape along this chain"
+            f"{name} at depth {depth} has no positive escape rate: beta h alpha^(L-1) = {beta * gain:.4g} with beta = "
+            f"{beta}, h = {c.h:.4g}, alpha = {slope:.4g}. Gradient flow does not leave the saddle at zero for this "
+            "chain"
         )
     return Drive(
         label=kind.label,

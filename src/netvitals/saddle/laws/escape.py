@@ -26,7 +26,8 @@ METHODS: tuple[str, ...] = ("ode", "leading", "nlo", "balanced", "resummed", "cr
 
 @dataclass(frozen=True, kw_only=True)
 class EscapeTime(Result):
-    """Escape time of one chain (floats) or of a batch (arrays); NaN where the threshold is not reached.
+    """Escape times from the saddle at zero: floats for one chain, arrays for a batch, NaN if the threshold is not
+    reached.
 
     Returned by :func:`escape_time`.
 
@@ -54,20 +55,22 @@ class EscapeTime(Result):
         return self.t * self.width
 
     def plot(self, eps: Any) -> Plot:
-        """Escape time over the small scale, as in the paper's second figure.
+        """Plot the escape time against the initial scale ε of the small layers (the paper's Figure 2).
 
         Args:
-            eps: the scales that the times are of, one a time.
+            eps: the initial scale of each escape time.
         """
         scales, times = np.atleast_1d(np.asarray(eps, dtype=float)), np.atleast_1d(np.asarray(self.t, dtype=float))
         if scales.shape != times.shape:
-            raise ValueError(f"eps needs one scale for each of {times.size} times, got shape {scales.shape}")
+            raise ValueError(f"eps needs one scale for each of the {times.size} escape times, got shape {scales.shape}")
         order = np.argsort(scales)
         series = Series(self.method, scales[order].tolist(), times[order].tolist(), line=scales.size > 1)
         return Plot("small scale ε", "escape time t", [series], log_x=True, log_y=True)
 
     def steps(self, lr: float) -> float | np.ndarray:
-        """Optimizer steps at learning rate ``lr`` for the first layer and ``lr / N`` for the others."""
+        """Convert the escape time to optimizer steps, at learning rate ``lr`` in the first layer and ``lr / N`` in the
+        others.
+        """
         return self.s / lr
 
     def __float__(self) -> float:
@@ -95,7 +98,7 @@ def escape_time(
     *,
     layer: int = 0,
 ) -> EscapeTime:
-    r"""When the scale of a layer (the first, unless told otherwise) reaches ``threshold``.
+    r"""Compute the time at which the scale of one layer, by default the first, grows to ``threshold``.
 
     Args:
         x0: initial scales, (L,) or (B, L).
@@ -107,7 +110,8 @@ def escape_time(
             ``"balanced"`` the closed form (11); ``"nlo"`` adds the first nonlinear correction on the balanced ray;
             ``"resummed"`` is the quadrature (33) with the corrected coefficient; ``"critical"`` the critical-depth
             law (12) for any position of the small layers.
-        layer: whose scale is watched, counted from 0; a small layer when the first one is not small.
+        layer: index of the layer whose scale is compared with the threshold, from 0; a small layer if the first one is
+            not small.
 
     Returns:
         Escape time in the clock t, one number or (B,), NaN where the threshold is not reached; ``s`` = N t is learning
@@ -122,7 +126,7 @@ def escape_time(
     if scales.ndim not in (1, 2) or scales.shape[-1] < 2:
         raise ValueError(f"x0 must have shape (L,) or (B, L) with L at least 2, got {scales.shape}")
     if (scales < 0).any() or not np.isfinite(scales).all():
-        raise ValueError("initial scales must be finite and not negative")
+        raise ValueError("the initial scales x0 must be finite and not negative")
     if not threshold > 0:
         raise ValueError(f"threshold must be positive, got {threshold}")
     d = drive(f, scales.shape[-1], width, beta)  # refuses what the theory does not cover, whatever the method
@@ -232,8 +236,8 @@ def critical(
     neck = bottleneck(x0)
     if neck.r == 0:
         raise ValueError(
-            f"no layer of {np.round(x0, 4).tolist()} is small against the others and against 1: "
-            f"there is no plateau and no critical depth"
+            f"x0 = {np.round(x0, 4).tolist()} has no layer that is small against the others and against 1, so there "
+            "is no plateau; method='critical' needs one"
         )
     k_eff = positional_drive(x0, neck.layers, f, width, beta)
     if neck.r >= 3:
@@ -248,8 +252,8 @@ def critical(
 def _common(x: np.ndarray, method: str) -> float:
     if np.ptp(x) > 1e-9 * x.max() or x.min() <= 0:
         raise ValueError(
-            f"method {method!r} is for balanced scales, all layers equal and positive; got "
-            f"{np.round(x, 4).tolist()}; use 'leading' or 'ode'"
+            f"method {method!r} needs equal, positive scales for all layers, got {np.round(x, 4).tolist()}; use "
+            "'leading' or 'ode'"
         )
     return float(x[0])
 

@@ -82,7 +82,7 @@ class ReducedFlow(Result):
     def at(self, t: float | Sequence[float]) -> np.ndarray:
         """States of a single trajectory at times ``t``, by integrating again to each of them: (times, L)."""
         if self.x.ndim != 2:
-            raise ValueError("at() is for a single initial condition; integrate rows of a batch one by one")
+            raise ValueError("at() works for a single initial condition only: integrate the rows of a batch one by one")
         times = torch.atleast_1d(torch.as_tensor(t, dtype=torch.float64))
         start = torch.from_numpy(self.x[0]).expand(len(times), -1).contiguous()
         paths = integrate(
@@ -126,7 +126,8 @@ def reduced_flow(
     max_steps: int = 8_000,
     keep: bool = True,
 ) -> ReducedFlow:
-    r"""Integrate $\dot X = -\nabla\mathcal L$ from ``x0`` until the scale of ``layer`` rises to ``threshold``.
+    r"""Integrate the reduced gradient flow $\dot X = -\nabla\mathcal L$ until the scale of ``layer`` reaches
+    ``threshold``.
 
     Args:
         x0: initial scales, (L,) for one chain or (B, L) for B chains that are integrated together.
@@ -135,7 +136,7 @@ def reduced_flow(
         beta: teacher strength.
         threshold: scale at which the chain counts as escaped. The theory's value 1 is out of reach for wide nets
             (erratum E6): then the status is "saturated" and ``final`` tells where.
-        layer: which scale is watched, 0 for the first layer.
+        layer: index of the layer whose scale is compared with the threshold, from 0.
         t_max: end of time in the clock t; needed when there is no threshold.
         rtol: relative local error per step.
         atol: absolute local error; by default a small part of the smallest initial scale of each row.
@@ -156,9 +157,9 @@ def reduced_flow(
     if start.ndim != 2 or start.shape[1] < 2:
         raise ValueError(f"x0 must have shape (L,) or (B, L) with L at least 2, got {tuple(np.shape(x0))}")
     if not bool(start.isfinite().all()):
-        raise ValueError("x0 has entries that are not finite numbers")
+        raise ValueError("x0 contains NaN or infinite entries; all initial scales must be finite")
     if threshold is None and t_max is None:
-        raise ValueError("reduced_flow needs a threshold to reach or a t_max to stop at; both are missing")
+        raise ValueError("reduced_flow needs threshold= or t_max=, so that the integration ends; got neither")
     if threshold is not None and not threshold > 0:
         raise ValueError(f"threshold must be positive, got {threshold}")
     chain = ScalarChain(f, width, beta, nodes)

@@ -84,7 +84,8 @@ def plan(
     exact: bool = False,
     rates: Literal["layerwise", "uniform"] = "layerwise",
 ) -> list[PlateauPlan]:
-    r"""From a wanted plateau to (ε, r), or from (ε, r) to the plateau.
+    r"""Compute the initial scale ε and number of small layers r for a wanted plateau length, or the length from ε and
+    r.
 
     Args:
         f: activation, by name or callable.
@@ -110,16 +111,20 @@ def plan(
     3 ~ eps^-1 19.89
     """
     if (steps is None) == (eps is None):
-        raise ValueError("give either steps (the plateau you want) or eps (the scale you have)")
+        raise ValueError(
+            "give exactly one of steps (the plateau length you want) and eps (the scale of the small layers)"
+        )
     if not lr > 0:
         raise ValueError(f"the learning rate must be positive, got {lr}")
     if rates not in ("layerwise", "uniform") or (exact and rates == "uniform"):
         raise ValueError(
-            f"rates are 'layerwise' or 'uniform', and only the former have an exact flow here; got {rates!r}"
+            f"rates must be 'layerwise' or 'uniform', and 'uniform' cannot be combined with exact=True; got {rates!r}"
         )
     d = drive(f, depth, width, beta)
     if r is not None and not 1 <= r <= depth:
-        raise ValueError(f"r counts small layers among {depth}, got {r}")
+        raise ValueError(
+            f"r is the number of small layers and must be at least 1 and at most the depth {depth}, got {r}"
+        )
     level = _threshold(threshold, d.resting_scale, others)
     choices = [r] if r is not None else list(range(1, depth + 1))
     if eps is not None:
@@ -127,13 +132,13 @@ def plan(
             raise ValueError(f"eps must lie between 0 and the threshold {level:.4g}, got {eps}")
         return [_predict(f, d.k, eps, q, depth, width, lr, beta, level, others, exact, rates) for q in choices]
     if not steps or steps <= 0:
-        raise ValueError(f"the wanted plateau must be a positive number of steps, got {steps}")
+        raise ValueError(f"steps is the wanted plateau length and must be positive, got {steps}")
     found = [_solve(f, d.k, float(steps), q, depth, width, lr, beta, level, others, rates) for q in choices if q >= 2]
     plans = [p for p in found if p is not None]
     if not plans:
         raise ValueError(
-            f"no eps below {level:.3g} gives a plateau of {steps:g} steps at learning rate {lr:g} with "
-            f"r = {', '.join(map(str, choices))}: lower the learning rate or ask for a longer plateau"
+            f"no eps below {level:.3g} gives a plateau of {steps:g} steps at learning rate {lr:g} with r = "
+            f"{', '.join(map(str, choices))} small layers. Use a smaller learning rate, or ask for a longer plateau"
         )
     return plans
 

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from netvitals.capture import Result
+from netvitals.saddle.measure.pairs import balance_terms, imbalance_of
 
 METRICS = ("delta", "change", "predicted", "gap")
 SHOWN = 36  # pairs on one screen
@@ -83,7 +84,8 @@ def measure_steps(
     *,
     lr: float | Mapping[str, float] | None = None,
 ) -> StepAccounts:
-    """What one optimizer step did to Δ of every pair, and what plain SGD with the same gradients would have done.
+    """Compare the change of the imbalance Δ in one optimizer step with the change under plain SGD with the same
+    gradients.
 
     Args:
         before: parameters before the step, by name.
@@ -93,7 +95,7 @@ def measure_steps(
         lr: learning rate, one for all or per parameter name; when absent, the rate that explains each step best.
 
     Returns:
-        One account a pair, in the order of ``pairs``.
+        One result for each pair, in the order of ``pairs``.
 
     >>> w = {"a.weight": torch.ones(2, 2), "b.weight": torch.ones(1, 2)}
     >>> g = {k: 0.5 * torch.ones_like(v) for k, v in w.items()}
@@ -117,7 +119,7 @@ def named_terms(first: str, second: str, known: Container[str]) -> dict[str, flo
     {'2.weight': 1.0, '0.weight': -1.0, '0.bias': -1.0}
     """
     bias = f"{first}.bias"
-    return {f"{second}.weight": 1.0, f"{first}.weight": -1.0} | ({bias: -1.0} if bias in known else {})
+    return balance_terms(f"{second}.weight", f"{first}.weight", bias if bias in known else "")
 
 
 def pair_numbers(
@@ -131,14 +133,12 @@ def pair_numbers(
     for name in list(terms)[:2]:
         if name not in before or name not in after or name not in grads:
             raise ValueError(
-                f"no parameter {name} with value before, value after and gradient; "
-                f"known: {', '.join(sorted(after)[:8])}"
+                f"parameter {name} must be present in before, after and grads; after has {', '.join(sorted(after)[:8])}"
             )
-    parts: list[Tensor] = []
     rates: list[Tensor] = []
-    for name, sign in terms.items():
-        if name not in grads:
-            continue
+
+    def numbers(name: str) -> Tensor:
+        """Squared norm after the step, its change, and its change under plain SGD."""
         w, new, g = (m[name].detach().double() for m in (before, after, grads))
         step = new - w
         rate = lr.get(name) if isinstance(lr, Mapping) else lr
@@ -147,5 +147,7 @@ def pair_numbers(
         rates.append(eta)
         change = 2 * (w * step).sum() + step.square().sum()
         predicted = -2 * eta * (w * g).sum() + eta**2 * g.square().sum()
-        parts.append(sign * torch.stack([new.square().sum(), change, predicted]))
-    return torch.cat([torch.stack(parts).sum(0), torch.stack(rates[:2])])
+        return torch.stack([new.square().sum(), change, predicted])
+
+    delta = imbalance_of({name: sign for name, sign in terms.items() if name in grads}, numbers)
+    return torch.cat([delta, torch.stack(rates[:2])])

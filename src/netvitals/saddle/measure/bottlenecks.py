@@ -100,7 +100,7 @@ def bottleneck(
     measure: Measure = "he",
     min_gap: float = 2.0,
 ) -> Bottleneck:
-    r"""Find the small layers of a chain.
+    r"""Find the layers of a chain whose weights are small, and the resulting scaling of the escape time.
 
     Args:
         layers: scales $s_\ell$ in layer order; or weight matrices (list, or by name); or a module, whose Linear and
@@ -126,11 +126,11 @@ def bottleneck(
     if isinstance(layers, nn.Module) and len(names) > 1 and measure != "ansatz":
         usual = np.array([usual_scale(layers.get_submodule(n)) for n in names])  # two layers at least have names
     if len(scales) < 2:
-        raise ValueError(f"a chain has at least two layers, found {len(scales)}")
+        raise ValueError(f"a chain needs at least two layers, got {len(scales)}")
     if not (np.isfinite(scales).all() and (scales > 0).all()):
         raise ValueError(
-            f"every layer needs a positive finite scale, got {scales.tolist()}: "
-            f"a layer that is exactly zero has no escape time"
+            f"every layer needs a positive finite scale, got {scales.tolist()}: a layer whose weights are all zero "
+            "never escapes"
         )
     own = scales / usual
     ranked = np.append(np.sort(own), 1.0)
@@ -219,7 +219,7 @@ def _scales(layers: object, measure: Measure) -> tuple[np.ndarray, tuple[str, ..
             if layer_kind(m) in ("linear", "convolution")
         }
         if not layers:
-            raise ValueError("the module has no Linear or convolution layer to measure")
+            raise ValueError("this module has no Linear or convolution layer; bottleneck needs at least two")
     if isinstance(layers, Mapping):
         names, weights = tuple(layers), list(layers.values())
     else:

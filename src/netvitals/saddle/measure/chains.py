@@ -99,7 +99,10 @@ def linear_escape(
     layers = sorted(range(small) if isinstance(small, int) else small)
     r = len(layers)
     if r < 3:
-        raise ValueError(f"the time blows up as a power of the scale for three small layers or more, got {r}")
+        raise ValueError(
+            f"linear_escape needs at least 3 small layers, got {r}: with fewer, the escape time is not a power of the "
+            "scale"
+        )
     start = [w.detach().double() for w in weights]
     v = direction.double() / direction.norm()
     shapes = [(start[i].shape[1], start[i].shape[2]) for i in layers]

@@ -23,9 +23,11 @@ from torch import Tensor, nn
 
 from netvitals.anatomy import Anatomy, ParameterPart, Projection, chart, find_links, why_not_alone
 from netvitals.capture import LossFn, Mode, Result, in_double, in_mode, preserved, skipped_lines, task_of
+from netvitals.saddle.measure.pairs import imbalance_of
 
 Kind = Literal["pair", "query–key", "value–output", "gated", "norm", "fork", "stream"]
 SHOWN = 32
+RATE = "saddle.imbalance has what moves it"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +49,10 @@ class Law(Result):
 
     def value(self, parameters: Mapping[str, Tensor]) -> Tensor:
         """Δ of these parameters, by name: follow it through training."""
-        size = lambda parts: sum(p.of(parameters[p.parameter]).detach().double().square().sum() for p in parts)
-        return torch.as_tensor(size(self.plus) - size(self.minus))
+        parts = (*self.plus, *self.minus)
+        terms = {i: 1.0 if i < len(self.plus) else -1.0 for i in range(len(parts))}
+        square = lambda i: parts[i].of(parameters[parts[i].parameter]).detach().double().square().sum()
+        return torch.as_tensor(imbalance_of(terms, square))
 
     def __str__(self) -> str:
         return f"{self.name} ({self.kind}): Δ = {self.delta:.6g}, dΔ/dt = {self.rate:.1e}, defect {self.defect:.1e}"
@@ -71,7 +75,9 @@ class ConservationLaws(Result):
     def __getitem__(self, name: str) -> Law:
         found = next((law for law in self.laws if law.name == name), None)
         if found is None:
-            raise KeyError(f"no law {name!r} holds here; there are {', '.join(law.name for law in self.laws)}")
+            raise KeyError(
+                f"there is no conserved quantity {name!r}; there are {', '.join(law.name for law in self.laws)}"
+            )
         return found
 
     def rows(self) -> list[dict[str, Any]]:
@@ -96,21 +102,23 @@ def conserved(
     precise: bool = False,
     anatomy: Anatomy | None = None,
 ) -> ConservationLaws:
-    """The quantities that gradient flow conserves in a network, found from its anatomy and checked on a batch.
+    """Find the quantities that gradient flow conserves in a network, and check each of them on a batch.
 
-    What links two layers through an activation is not conserved, and has an identity for its rate: :func:`imbalance`.
+    The imbalance of two layers with an activation between them is not conserved; :func:`imbalance` gives its exact rate
+    of change.
 
     Args:
-        model: any module; left exactly as it was.
-        loss_fn: a function of (output, target), its name, or None where the model's output holds its own loss.
-        batch: what a loader yields.
+        model: any module; it is not changed.
+        loss_fn: a function of (output, target), its name, or None if the model's output contains its own loss.
+        batch: one batch as a data loader yields it.
         mode: ``"as_is"``, ``"train"`` or ``"eval"``.
-        seed: what noise is left in the model is drawn with it.
+        seed: seed of the random numbers that the model draws.
         precise: check on a float64 copy of the model.
-        anatomy: of this model, where it is known already; charted anew if left out.
+        anatomy: the result of ``anatomy.chart`` for this model; computed if left out.
 
     Returns:
-        The laws that hold to rounding, with Δ and its rate; the others with the reason.
+        The quantities that are conserved up to rounding, with value and rate; the others are in ``skipped`` with the
+        reason.
 
     >>> _ = torch.manual_seed(0)
     >>> layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True).double()
@@ -152,7 +160,7 @@ def conserved(
         if not why and not measured.defect <= exact:
             cause = "norms forget its scale only up to their eps" if not law.plus else "something else reads or writes"
             if law.kind == "pair":
-                cause = f"what lies between ({between[law.name]}) is not homogeneous of degree one"
+                cause = f"what lies between ({between[law.name]}) is not homogeneous of degree one; " + RATE
             why = f"Δ moves (by {measured.defect:.1e} of the terms that should cancel): {cause}"
         if why:
             skipped[law.name] = why
@@ -160,7 +168,7 @@ def conserved(
             laws.append(measured)
     for layer in anatomy.layers:
         if layer.weight not in tried:
-            skipped[layer.name] = links.skipped.get(layer.name, "no other layer reads its output or writes its input")
+            skipped[layer.name] = links.skipped.get(layer.name, "no other layer is connected to it")
     return ConservationLaws(laws=tuple(laws), skipped=skipped)
 
 

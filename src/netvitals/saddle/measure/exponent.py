@@ -61,7 +61,9 @@ class ExponentFit(Result):
     def agrees(self, tolerance: float = 0.05) -> bool:
         """Whether the fitted slope is within ``tolerance`` of −(r − 2)."""
         if self.expected is None:
-            raise ValueError("give r to fit_exponent to compare with −(r − 2)")
+            raise ValueError(
+                "r is missing: give the number of small layers r= to fit_exponent, to compare the slope with −(r − 2)"
+            )
         return abs(self.slope - self.expected) <= tolerance
 
     @property
@@ -83,7 +85,7 @@ class ExponentFit(Result):
 
 
 def fit_exponent(eps: Any, times: Any, r: int | None = None) -> ExponentFit:
-    """Fit the exponent of escape times.
+    """Fit the exponent p in (escape time) ∝ ε^p, to compare it with the predicted −(r − 2).
 
     Args:
         eps: small scales (E,).
@@ -107,7 +109,7 @@ def fit_exponent(eps: Any, times: Any, r: int | None = None) -> ExponentFit:
     order = np.argsort(e[seen])
     e, t = e[seen][order], t[seen][order]
     if e.size < 3:
-        raise ValueError(f"a slope needs escape times at three eps or more, got {e.size}")
+        raise ValueError(f"fitting a slope needs escape times at three or more values of eps, got {e.size}")
     mean = np.nanmean(t, 1)
     fit = loglog_slope(e, mean)
     line = slope(np.log(1 / e), mean)
@@ -168,6 +170,9 @@ def collapse(
     names = tuple(times)
     scaled = np.stack([np.asarray(times[n], float) * drives[n] for n in names])
     if scaled.shape[1] != e.size:
-        raise ValueError(f"each activation needs one time per eps: {e.size} eps, times of length {scaled.shape[1]}")
+        raise ValueError(
+            f"each activation needs one escape time for each eps: got {e.size} eps and times of length "
+            f"{scaled.shape[1]}"
+        )
     master = np.array([balanced(x, depth, 1.0, threshold) for x in e])
     return Collapse(names, tuple(e), scaled, master)

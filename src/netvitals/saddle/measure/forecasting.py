@@ -32,11 +32,13 @@ HORIZON = 1e9  # steps beyond which a forecast is "no end in view"
 
 @dataclass(frozen=True, kw_only=True)
 class EscapeForecast(Result):
-    """Estimated escape ``step`` with its interval, ``low`` to ``high`` at ``level``, or no forecast and the ``reason``.
+    """Forecast of the ``step`` at which a plateau ends, with an interval from ``low`` to ``high``, or a ``reason`` why
+    not.
 
-    Made ``at`` the last look by ``method``, with ``r`` small layers, for the share ``drop`` of the resting loss to be
-    gone, on a plateau of level ``rest``; ``skipped`` is what could not be used → reason; ``looks`` and ``told`` are the
-    measurements and forecasts behind it. Returned by :func:`netvitals.saddle.plateau`.
+    The interval has nominal coverage ``level``. The plateau ends when the loss has fallen by the fraction ``drop`` of
+    its value ``rest`` on the plateau. ``at`` is the step at which the forecast was made, ``method`` its method, and
+    ``r`` the number of small layers. ``skipped`` maps what could not be used to the reason. ``looks`` and ``told`` are
+    the measurements and earlier forecasts that it uses. Returned by :func:`netvitals.saddle.plateau`.
     """
 
     at: int  # step of the last look
@@ -101,7 +103,7 @@ def forecast_live(
     """
     check_shares(drop, level)
     if not history:
-        raise ValueError("a forecast needs at least one look at the network")
+        raise ValueError("a forecast needs at least one measurement of the network, got none")
     if rule not in ("sgd", "adam", "sign"):
         raise ValueError(f"rule must be 'sgd', 'adam' or 'sign', got {rule!r}")
     if not lr > 0 or not 0 <= momentum < 1:
@@ -215,9 +217,9 @@ def _gradient_size(seen: Snapshot) -> float:
 def check_shares(drop: float, level: float) -> None:
     """Refuse a ``drop`` or ``level`` that is no share."""
     if not 0 < drop < 1:
-        raise ValueError(f"drop is a share of the loss between 0 and 1, got {drop}")
+        raise ValueError(f"drop is the fraction by which the loss must fall, between 0 and 1; got {drop}")
     if not 0 < level < 1:
-        raise ValueError(f"level is a probability between 0 and 1, got {level}")
+        raise ValueError(f"level is the nominal coverage of the interval, between 0 and 1; got {level}")
 
 
 def made_forecast(

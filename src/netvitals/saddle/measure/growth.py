@@ -88,7 +88,7 @@ def measure_growth(
     """
     tau, loss, speed = (np.asarray(v, dtype=float) for v in (taus, losses, speeds))
     if loss.min(initial=math.inf) <= 0:
-        return Growth(since=0, reason="the loss is not above zero, and the law counts it from there")
+        return Growth(since=0, reason="the loss is not positive, but the formula needs a positive loss")
     if not (np.isfinite(loss).all() and np.isfinite(speed).all() and (speed > 0).all()):
         return Growth(since=0, reason="loss or gradients are not finite numbers, or the gradient is exactly zero")
     now = len(tau) - 1
@@ -106,16 +106,16 @@ def measure_growth(
     x = x - x.mean()
     total = float((x * x).sum())
     if total <= 0:
-        return Growth(since=since, first=first, reason="no learning rate was spent")
+        return Growth(since=since, first=first, reason="the learning rate was zero")
     rate = float((x * y).sum() / total)
     stderr = math.sqrt(float(((y - y.mean() - rate * x) ** 2).sum()) / max(1, width - 1) / total)
     fallen = float((loss[since] - loss[now]) / max(np.trapezoid(speed[since:], tau[since:]), 1e-300))
     if not rate > SURE * stderr or free[now] - free[since] < math.log(GROWN):
-        why = f"the slope of the loss grows by {rate:.3g} ± {stderr:.2g}: not surely"
+        why = f"the growth of the loss slope is not significant: {rate:.3g} ± {stderr:.2g}"
     elif not loss[now] < loss[since]:
         why = "the loss is not below where this plateau began"
     elif not AGREE[0] < fallen < AGREE[1]:
-        why = f"the loss fell by {fallen:.2f} of what its slope says: the law of one growing direction does not hold"
+        why = f"the loss fell by {fallen:.2f} of what its slope predicts: more than one direction grows"
     else:
         why = ""
     return Growth(
@@ -154,7 +154,7 @@ def last_drop(speeds: np.ndarray) -> int:
 def rate_left(growth: Growth, drop: float, power: float) -> float:
     """Learning rate until the loss has fallen by ``drop`` of the level of this plateau."""
     if growth.reason:
-        raise ValueError(f"nothing is left to be told: {growth.reason}")
+        raise ValueError(f"there is no growth of the loss slope to extrapolate: {growth.reason}")
     if growth.loss <= (1 - drop) * growth.level:
         return 0.0
     if not growth.first:

@@ -24,9 +24,10 @@ from torch import Tensor, nn
 from netvitals._plot import Plot, Series
 from netvitals.anatomy import Anatomy, LayerRun, Link, Links, chart, find_links, recorded
 from netvitals.capture import LossFn, Mode, Result, Task, in_mode, preserved, skipped_lines, task_of, undisturbed
+from netvitals.saddle.measure.conservation import candidate_laws
+from netvitals.saddle.measure.pairs import balance_terms, imbalance_of
 
 SHOWN = 32  # pairs on one screen
-MEETS = "meets another activation"  # a product of two branches, which has a law of its own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +84,10 @@ class PairImbalance(Result):
         With ``printed`` it is the paper's $E[b\varphi^\top+\varphi b^\top]$, wrong off the diagonal (erratum E2).
         """
         if isinstance(self._matrix, str):
-            raise ValueError(f"{self.first} → {self.second} has no matrix form: {self._matrix}")
+            raise ValueError(
+                f"the pair {self.first} → {self.second} has no matrix form of the identity: {self._matrix}; use lhs "
+                "and rhs"
+            )
         return self._matrix(printed)
 
     def predicted_change(self, lr: float) -> float:
@@ -106,11 +110,13 @@ class ImbalanceIdentity(Result):
     Attributes:
         pairs: the links, in the order of the forward pass.
         chains: names of layers that follow each other without a break.
+        others: names of laws that are no pair (attention, gated blocks, norms), which :func:`conserved` checks.
         skipped: layer without a pair → reason.
     """
 
     pairs: tuple[PairImbalance, ...]
     chains: tuple[tuple[str, ...], ...]
+    others: tuple[str, ...] = ()
     skipped: Mapping[str, str] = field(default_factory=dict)
 
     def _by_pair(self, attribute: str) -> dict[str, float]:
@@ -135,10 +141,7 @@ class ImbalanceIdentity(Result):
     def __str__(self) -> str:
         shown = [str(p) for p in self.pairs[:SHOWN]]
         more = [f"… and {len(self.pairs) - SHOWN} more"] * (len(self.pairs) > SHOWN)
-        others = [place for place, why in self.skipped.items() if MEETS in why]
-        named = (
-            [f"{', '.join(others[:3])}: saddle.conserved has the laws of attention and gated blocks"] if others else []
-        )
+        named = [_elsewhere(self.others)] if self.others else []
         return "\n".join([*shown, *more, *named, *skipped_lines(self.skipped)])
 
     def plot(self) -> Plot:
@@ -171,19 +174,19 @@ def imbalance(
     precise: bool = False,
     anatomy: Anatomy | None = None,
 ) -> ImbalanceIdentity:
-    r"""Δ, its rate of change from both sides, and the defect, for every link of the model.
+    r"""Measure the imbalance Δ of adjacent layers and compare both sides of the identity for its rate of change.
 
     Args:
-        model: any module; a layer is whatever multiplies with a parameter. It is left exactly as it was.
-        loss_fn: a function of (output, target), its name, or None where the model's output holds its own loss.
-        batch: what a loader yields.
+        model: any module; a layer is whatever multiplies with a parameter. It is not changed.
+        loss_fn: a function of (output, target), its name, or None if the model's output contains its own loss.
+        batch: one batch as a data loader yields it.
         mode: ``"as_is"``, ``"train"`` or ``"eval"``.
-        seed: what noise is left in the model is drawn with it.
+        seed: seed of the random numbers that the model draws.
         rates: learning rates $\rho$ per parameter name (or a function of it) under the flow $\dot\theta=-\rho g$; then
             Δ weighs each norm by 1/ρ and the right side is the same. Missing names have rate 1; what is frozen does
             not move.
         precise: measure a float64 copy of the model.
-        anatomy: of this model, where it is known already; charted anew if left out.
+        anatomy: the result of ``anatomy.chart`` for this model; computed if left out.
 
     Returns:
         The pairs, the chains they form, and the layers that belong to none, with the reason.
@@ -203,6 +206,7 @@ def imbalance(
         torch.manual_seed(seed)
         anatomy = chart(model, task.inputs) if anatomy is None else anatomy
         links = find_links(anatomy)
+        others = tuple(law.name for law in candidate_laws(anatomy) if law.kind != "pair")
         for p in model.parameters():
             p.requires_grad_(True)
         with recorded(model, anatomy) as runs:
@@ -210,18 +214,23 @@ def imbalance(
         usable = tuple(k for k in links.links if k.first in runs and k.second in runs)
         if not usable:
             reasons = "; ".join(f"{n}: {w}" for n, w in list(links.skipped.items())[:3]) or "no layer feeds another one"
-            if any(MEETS in why for why in links.skipped.values()):
-                reasons += "; saddle.conserved has the laws of attention and gated blocks (SwiGLU)"
+            reasons += f"; {_elsewhere(others)}" if others else ""
             raise ValueError(
-                f"no chain found in {type(model).__name__}: looked for layers whose "
-                f"input depends on exactly one earlier layer; {len(anatomy.layers)} layers ran; {reasons}"
+                f"no pair of layers was found in {type(model).__name__}: the identity needs layers whose input "
+                f"depends on exactly one earlier layer; {len(anatomy.layers)} layers ran; {reasons}"
             )
         pairs, skipped = _measure(runs, usable, loss, rate, frozen)
     for link in set(links.links) - set(usable):
         skipped[link.first] = f"{link.first} or {link.second} is called as a function inside a larger module"
     kept = {(p.first, p.second) for p in pairs}
     chains = Links(tuple(k for k in links.links if (k.first, k.second) in kept)).chains
-    return ImbalanceIdentity(pairs=tuple(pairs), chains=chains, skipped={**links.skipped, **skipped})
+    return ImbalanceIdentity(pairs=tuple(pairs), chains=chains, others=others, skipped={**links.skipped, **skipped})
+
+
+def _elsewhere(others: tuple[str, ...]) -> str:
+    """Where the balance of layers is that are no pair."""
+    more = f" and {len(others) - 3} more" if len(others) > 3 else ""
+    return f"saddle.conserved checks the laws {', '.join(others[:3])}{more}"
 
 
 def _measure(
@@ -290,6 +299,9 @@ def _pair(
         inner_a, norm_a = inner_a + moves_bias * bias * g_bias, norm_a + bias.square() / rho
         grad_gap -= moves_bias * rho * float(g_bias.square().sum())
         signal = signal + (moves_bias - moves_a) * (p * bias).sum(0)  # z = W u + b, and each part moves or not
+    squared = {b.weight_name: wb.square().sum(), a.weight_name: wa.square().sum()}
+    if a.bias is not None:
+        squared[a.bias_name] = bias.square().sum()
     elementwise = not why and a.z.shape == b.u.shape
     no_matrix = (
         f"it needs one activation per unit, and the link passes {', '.join(link.between)}"
@@ -318,7 +330,10 @@ def _pair(
     pair = PairImbalance(
         first=a.name,
         second=b.name,
-        delta=float(norm_b.sum() - norm_a.sum()),
+        delta=imbalance_of(
+            balance_terms(b.weight_name, a.weight_name, a.bias_name),
+            lambda name: float(squared[name]) / rate(name),
+        ),
         lhs=2 * float(inner_a.sum() - inner_b.sum()),
         rhs=2 * float(signal.sum() - carried.sum()),
         scale=2 * max(float(v.abs().sum()) for v in (inner_a, inner_b, signal, carried)),
@@ -361,7 +376,7 @@ def _rate_function(rates: Mapping[str, float] | Callable[[str], float] | None) -
         return rates
     for name, value in rates.items():
         if not value > 0:
-            raise ValueError(f"rates must be positive, got {value} for {name}")
+            raise ValueError(f"learning rates must be positive, got {value} for {name}")
     return lambda name: rates.get(name, 1.0)
 
 

@@ -113,14 +113,14 @@ class ModuleSignal(Result):
 def signal_energy(
     model: nn.Module, batch: Any, *, mode: Mode = "as_is", only: Only = None, seed: int = 0
 ) -> ModuleSignal:
-    """γ, G, T, S and M of a module with or without biases, at the cost of three gradients.
+    """Measure the signal γ of a module, and the energies G, T, S and M that give its rate of change.
 
     Args:
-        model: any module with one output tensor, (examples, outputs); it is left exactly as it was.
+        model: any module with one output tensor, (examples, outputs); it is not changed.
         batch: ``(x, y)`` with floating inputs. Whole numbers as y are classes: one-hot, less the mean of a class.
         mode: ``"as_is"``, ``"train"`` or ``"eval"``.
         only: layers whose operator norms count for M, the small ones: names or patterns, or a function of a name.
-        seed: what noise is left in the model is drawn with it.
+        seed: seed of the random numbers that the model draws.
 
     Returns:
         The signal, its energy by parameter, and both terms of its exact rate of change for the squared error.
@@ -135,17 +135,20 @@ def signal_energy(
     task = inputs_of(model, batch)
     inputs = task.args[0] if task.args else next(iter(dict(task.kwargs).values()), None)
     if not isinstance(inputs, Tensor) or not inputs.is_floating_point():
-        raise ValueError("the signal is a correlation with the input: give (x, y) with a floating x, not ids")
+        raise ValueError(
+            "signal_energy correlates the target with the input: give a batch (x, y) with a floating-point x, not "
+            "token ids"
+        )
     target = task.targets[0] if task.targets else None
     if not isinstance(target, Tensor):
-        raise ValueError("the signal follows the target: give a batch (x, y)")
+        raise ValueError("signal_energy needs a target: give the batch as (x, y)")
     with preserved(model), in_mode(model, mode), torch.enable_grad():
         torch.manual_seed(seed)
         params = {n: p for n, p in model.named_parameters() if p.requires_grad}
         out = output_tensor(task.forward(), model).flatten(1)
         x, y = inputs.detach().flatten(1).double(), _values(target, out)
         if y.shape != out.shape:
-            raise ValueError(f"output and target must have one shape, got {tuple(out.shape)} and {tuple(y.shape)}")
+            raise ValueError(f"output and target must have the same shape, got {tuple(out.shape)} and {tuple(y.shape)}")
         u, s, v = torch.linalg.svd(y.T @ x / len(x), full_matrices=False)
         g = ((x @ v[0])[:, None] * u[:, 0]).to(out)
         pulled = [
@@ -183,5 +186,7 @@ def _values(target: Tensor, out: Tensor) -> Tensor:
     if target.is_floating_point():
         return target.detach().flatten(1).double() if target.ndim > 1 else target.detach()[:, None].double()
     if target.ndim != 1:
-        raise ValueError("classes by position (a language model) have no signal here: give floating targets")
+        raise ValueError(
+            "signal_energy is not defined for one class per position (a language model): give floating-point targets"
+        )
     return F.one_hot(target, out.shape[1]).double() - 1 / out.shape[1]

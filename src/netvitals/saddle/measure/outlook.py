@@ -76,7 +76,7 @@ def forecast_escape(
     growth = (
         measure_growth([t for t, _ in seen], [s.loss for _, s in seen], [s.speed for _, s in seen], resting)
         if len(seen) >= 2
-        else Growth(since=0, reason="one look says nothing of growth")
+        else Growth(since=0, reason="one measurement cannot show growth")
     )
     if growth.first and now.loss <= (1 - drop) * resting:
         return refuse("the plateau is over")
@@ -124,7 +124,11 @@ def _from_growth(
     left = rate_left(growth, share, 2 - 2 / r if rule == "sgd" else 1 - 1 / r)
     step = when(left)
     if left == 0 or not math.isfinite(step):
-        why = "this plateau is left already" if left == 0 else "the learning rate that is left does not reach its end"
+        why = (
+            "this plateau has already ended"
+            if left == 0
+            else "the remaining learning rate is too small to reach its end"
+        )
         return no_forecast(now.step, why, drop=share, level=level)
     found = made_forecast(now.step, step - now.step, level, r, share, "growth", GROWTH_SPREAD)
     return replace(found, rest=growth.level)
@@ -176,5 +180,7 @@ def _no_evidence(history: Sequence[Snapshot], lr: float, rule: Rule, momentum: f
     expected = lr * float(np.trapezoid(speeds, [s.step for s in last]))
     ratio = (last[-1].signal - last[0].signal) / max(expected, 1e-300)
     if not AGREE[0] < ratio < AGREE[1]:
-        return f"the signal grew by {ratio:.2f} of what the gradients say: the chain's law does not hold here"
+        return (
+            f"the signal grew by {ratio:.2f} of what the gradients predict: the formula for chains does not hold here"
+        )
     return ""

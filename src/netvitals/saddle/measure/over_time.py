@@ -80,7 +80,7 @@ class ImbalanceHistory(Result):
 
 
 def imbalance_over_time(run: Any) -> ImbalanceHistory:
-    """The imbalance of every pair of layers over a run, with the residual of the identity.
+    """Read the imbalance of every pair of layers over a run, with the residual of its conservation identity.
 
     Args:
         run: a run watched with ``vitals=["accounting"]``, from ``netvitals.open_run``.
@@ -116,7 +116,7 @@ def imbalance_over_time(run: Any) -> ImbalanceHistory:
     for pair, series in by.items():
         steps = sorted(set.intersection(*(set(series.get(m, {})) for m in METRICS)))
         if not steps:
-            skipped[pair] = "change and prediction were not written at the same steps"
+            skipped[pair] = "change and prediction were not recorded at the same steps"
             continue
         found["steps"][pair] = np.array(steps, dtype=float)
         for m in METRICS:

@@ -7,14 +7,16 @@ pooling may lie between, a norm may not). What the identity says about the chang
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar, cast
 
-from torch import Tensor, nn
+from torch import nn
 
 from netvitals.anatomy import Anatomy, Layer, Operation, chart, find_links
 from netvitals.capture import Result, in_mode, inputs_of, preserved, undisturbed
+
+K, V = TypeVar("K"), TypeVar("V")
 
 # what may lie between two layers besides an activation: it is linear and mixes no channels
 _BETWEEN = ("pool", "dropout", "mean", "sum")
@@ -53,29 +55,13 @@ class ChainImbalance(Result):
         return "\n".join(map(str, self.pairs))
 
 
-def imbalances(weights: Sequence[Tensor], biases: Sequence[Tensor | None] | None = None) -> tuple[float, ...]:
-    """Δ_l of a chain given as its weights, first layer first.
-
-    >>> import torch
-    >>> imbalances([torch.ones(2, 2), 2 * torch.ones(1, 2)], [torch.ones(2), None])
-    (2.0,)
-    """
-    if len(weights) < 2:
-        raise ValueError(f"a chain has at least two layers, got {len(weights)}")
-    biases = [None] * len(weights) if biases is None else biases
-    if len(biases) != len(weights):
-        raise ValueError(f"got {len(weights)} weights and {len(biases)} biases: give None where a layer has none")
-    square = [_square(w) for w in weights]
-    return tuple(square[i + 1] - square[i] - _square(biases[i]) for i in range(len(weights) - 1))
-
-
 @undisturbed
 def chain_imbalance(model: nn.Module, batch: Any) -> ChainImbalance:
-    """Pairs of ``model``, found by one forward pass of ``batch``, and their imbalance.
+    """Find connected pairs of layers with one forward pass of ``batch``, and measure their imbalance.
 
     Args:
-        model: left as it was; it is run in evaluation mode.
-        batch: whatever a loader yields: ``x``, ``(x, y)``, several inputs and a target, a dict.
+        model: any model; it is run in evaluation mode and not changed.
+        batch: one batch as a data loader yields it: ``x``, ``(x, y)``, several inputs and a target, a dict.
 
     Returns:
         Every pair of layers with its imbalance Δ, absolute and as a share of the sizes it is made of.
@@ -89,18 +75,17 @@ def chain_imbalance(model: nn.Module, batch: Any) -> ChainImbalance:
     with preserved(model), in_mode(model, "eval"):
         pairs, _ = layer_pairs(chart(model, task.inputs, keep_tensors=False), frozen=True)
     if not pairs:
-        raise ValueError("no two linear or convolution layers of the model are joined by elementwise activations only")
+        raise ValueError(
+            "the model has no two linear or convolution layers that are connected only by elementwise activations"
+        )
     known = dict(model.named_parameters(remove_duplicate=False))
     out = []
     for first, second in pairs:
-        terms = [(sign, _square(known[name])) for name, sign in balance_terms(first, second).items()]
-        delta, size = sum(s * v for s, v in terms), sum(v for _, v in terms)
+        terms = pair_terms(first, second)
+        square = lambda name: float(known[name].detach().double().square().sum())
+        delta, size = imbalance_of(terms, square), sum(square(name) for name in terms)
         out.append(LayerPair(first=first.name, second=second.name, delta=delta, relative=delta / max(size, 1e-300)))
     return ChainImbalance(tuple(out))
-
-
-def _square(t: Any) -> float:
-    return float(t.detach().double().square().sum()) if isinstance(t, Tensor) else 0.0
 
 
 def layer_pairs(anatomy: Anatomy, *, frozen: bool = False) -> tuple[list[tuple[Layer, Layer]], dict[str, str]]:
@@ -116,7 +101,7 @@ def layer_pairs(anatomy: Anatomy, *, frozen: bool = False) -> tuple[list[tuple[L
             continue  # other layers, the stream or the output see it as well: there is no pair to speak of
         second = by_name[connection.readers[0]]
         still = [layer.name for layer in (first, second) if layer.frozen and not frozen]
-        why = f"{still[0]} is frozen, so that its part of the balance cannot move" if still else ""
+        why = f"{still[0]} is frozen, so its part of the imbalance cannot change" if still else ""
         why = links.skipped.get(first.name, "") or why or _in_between(anatomy, first, second, bending)
         if why:
             refused[f"{first.name}→{second.name}"] = why
@@ -125,12 +110,32 @@ def layer_pairs(anatomy: Anatomy, *, frozen: bool = False) -> tuple[list[tuple[L
     return pairs, refused
 
 
-def balance_terms(first: Layer, second: Layer) -> dict[str, float]:
-    r"""$\Delta=\lVert W_B\rVert^2-\lVert W_A\rVert^2-\lVert b_A\rVert^2$ as a sign for each squared norm in it.
+def pair_terms(first: Layer, second: Layer) -> dict[str, float]:
+    """The terms of Δ of two layers of an anatomy."""
+    return balance_terms(second.weight, first.weight, first.bias)
 
-    Everybody who computes Δ of a charted pair adds up these terms.
+
+def balance_terms(after: str, before: str, bias: str = "") -> dict[str, float]:
+    r"""$\Delta=\lVert W_B\rVert^2-\lVert W_A\rVert^2-\lVert b_A\rVert^2$ as a sign for each parameter in it.
+
+    >>> balance_terms("b.weight", "a.weight", "a.bias")
+    {'b.weight': 1.0, 'a.weight': -1.0, 'a.bias': -1.0}
     """
-    return {second.weight: 1.0, first.weight: -1.0} | ({first.bias: -1.0} if first.bias else {})
+    signs: dict[str, float] = {}
+    for name, sign in ((after, 1.0), (before, -1.0), (bias, -1.0)):
+        if name:
+            signs[name] = signs.get(name, 0.0) + sign  # a tied weight is on both sides
+    return signs
+
+
+def imbalance_of(terms: Mapping[K, float], square: Callable[[K], V]) -> V:
+    """Δ: squared norms by their signs. Every Δ of this package, and every change of one, is added up here.
+
+    >>> imbalance_of({"b.weight": 1.0, "a.weight": -1.0}, {"a.weight": 3.0, "b.weight": 4.0}.__getitem__)
+    1.0
+    """
+    total: Any = sum(sign * cast(Any, square(name)) for name, sign in terms.items())
+    return total
 
 
 def _called(op: Operation, anatomy: Anatomy) -> str:

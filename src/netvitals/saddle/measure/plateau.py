@@ -106,17 +106,17 @@ def measure_plateau(
     anatomy: Anatomy | None = None,
     optimizer: torch.optim.Optimizer | None = None,
 ) -> Snapshot:
-    """Look at a model once; it is left exactly as it was.
+    """Measure signal, loss and gradients of a model once, as input of a plateau forecast; the model is left unchanged.
 
     Args:
         model: a network whose layers form one chain from input to output.
         loss_fn: a function of (output, target), a mean over the batch; or its name.
         batch: a fixed probe batch, (x, y); mirror-symmetric inputs (x and −x) give the cleanest signal.
         mode: ``"as_is"``, ``"train"`` or ``"eval"``.
-        seed: what noise is left in the model is drawn with it.
-        step: the training step this look belongs to.
-        anatomy: of this model, where it is known already; charted anew if left out.
-        optimizer: whose rule and moments say how fast the loss falls; plain gradient descent if left out.
+        seed: seed of the random numbers that the model draws.
+        step: the training step of this measurement.
+        anatomy: the result of ``anatomy.chart`` for this model; computed if left out.
+        optimizer: the optimizer whose update rule gives the speed of the loss; plain gradient descent if left out.
 
     Returns:
         Signal, losses, and gradients and gains by layer; or the reason why no forecast can rest on this network.
@@ -129,7 +129,7 @@ def measure_plateau(
     """
     task = task_of(model, loss_fn, batch)
     if task.loss_fn is None:
-        raise TypeError("a plateau is one of a loss: give loss_fn, a function of (output, target) or its name")
+        raise TypeError("a plateau forecast needs a loss: give loss_fn, a function of (output, target) or its name")
     with preserved(model), in_mode(model, mode), torch.enable_grad():
         torch.manual_seed(seed)
         anatomy = chart(model, task.inputs) if anatomy is None else anatomy
@@ -207,7 +207,7 @@ def measure_plateaus(
 ) -> list[Snapshot]:
     """The same for a stack of networks (copies, n_out, n_in), one snapshot per copy."""
     if resolve_loss(loss_fn) is not loss_fn or loss_fn is None:
-        raise TypeError(f"loss_fn must be a function that gives one loss per copy, got {loss_fn!r}")
+        raise TypeError(f"loss_fn must be a function that returns one loss per copy of the network, got {loss_fn!r}")
     x, y = batch
     with torch.enable_grad():
         leaves = [w.detach().requires_grad_(True) for w in weights]

@@ -79,7 +79,10 @@ def stack_signal(
     """Signal energy of networks against the first mode of a teacher."""
     layers = list(range(r)) if small is None else list(small)
     if len(layers) != r or not 1 <= r <= len(weights):
-        raise ValueError(f"r = {r} small layers do not match {layers} in a chain of {len(weights)}")
+        raise ValueError(
+            f"r must equal the number of small layers and lie between 1 and {len(weights)}, got r = {r} and small = "
+            f"{layers}"
+        )
     w = [m.detach().double() for m in weights]
     v = task.directions[0]
     g, y, p = sample.x @ v, task.target(sample.x)[:, 0], sample.weight

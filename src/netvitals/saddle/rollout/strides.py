@@ -108,14 +108,14 @@ def begin(model: nn.Module, task: Task, parts: Sequence[ParameterPart], flow: Fl
         expected = 0.5 * found.strides[-1] * (expected + _falls(model, flow, after))
         rises = (after.signal - now.signal) / expected if expected else math.nan
         if not RISES[0] < rises < RISES[1]:
-            found.reason = f"in a look-ahead the signal rose by {rises:.2g} of what the gradients say"
+            found.reason = f"in a look-ahead the signal grew by {rises:.2g} of what the gradients predict"
             return found
         if left(after) or (after.signal > 0 and after.speed() > GROWN * min(s.speed() for s in found.looks)):
             break
     now = found.looks[-1]
     found.grown = len(found.strides)
     if not now.signal > 0:
-        found.reason = "the signal is not positive: the network has not begun to follow its target"
+        found.reason = "the signal is not positive: the network has not begun to fit its target"
     elif not now.speed() > LEAST * min(s.speed() for s in found.looks):
         found.reason = "in a look-ahead the slope of the loss did not grow"
     return found

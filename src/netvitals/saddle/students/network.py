@@ -59,7 +59,7 @@ def gradients(
 def widths_of(depth: int, width: int, inputs: int, outputs: int = 1) -> list[tuple[int, int]]:
     """(n_out, n_in) of every layer."""
     if depth < 2:
-        raise ValueError(f"a chain has at least two layers, got depth {depth}")
+        raise ValueError(f"depth is {depth}; a chain needs at least two layers")
     sizes = [inputs, *[width] * (depth - 1), outputs]
     return [(b, a) for a, b in pairwise(sizes)]
 
@@ -75,9 +75,11 @@ def he_stack(
     outputs: int = 1,
     dtype: torch.dtype = torch.float32,
 ) -> Stack:
-    r"""He-normal networks with some layers multiplied by ε: one copy per (ε, seed), seeds running fastest.
+    r"""Draw a stack of He-normal networks with some layers multiplied by ε: one copy per (ε, seed), seeds varying
+    fastest.
 
-    Entries are $N(0, 2/n_{in})$ in every layer, readout included. A seed gives the same directions whatever ε.
+    Entries are drawn from $N(0, 2/n_{in})$ in every layer, including the readout. The same seed draws the same weights
+    for every ε, up to the factor ε.
 
     Args:
         depth: number of layers, at least 2.
@@ -87,7 +89,7 @@ def he_stack(
         eps: factor of the small layers, one or several.
         seeds: one network is drawn per seed.
         outputs: output dimension.
-        dtype: of the weights; they are drawn in float64.
+        dtype: dtype of the weights, which are drawn in float64.
 
     Returns:
         One tensor per layer, (copies, n_out, n_in) with copies = factors × seeds.
@@ -98,7 +100,7 @@ def he_stack(
     """
     layers = set(range(small)) if isinstance(small, int) else set(small)
     if not layers <= set(range(depth)):
-        raise ValueError(f"small layers {sorted(layers)} are not all among 0..{depth - 1}")
+        raise ValueError(f"indices of small layers must lie in 0..{depth - 1}, got {sorted(layers)}")
     scales = [float(eps)] if isinstance(eps, int | float) else [float(e) for e in eps]
     if any(e <= 0 for e in scales):
         raise ValueError(f"eps must be positive, got {scales}")
@@ -150,7 +152,7 @@ def project(weights: Stack, direction: Tensor) -> tuple[Tensor, Tensor]:
 def permuted(weights: Stack, layer: int, order: Tensor) -> Stack:
     """The same function with the units of one hidden layer (counted from 1) renamed."""
     if not 1 <= layer <= len(weights) - 1:
-        raise ValueError(f"hidden layers are 1..{len(weights) - 1}, got {layer}")
+        raise ValueError(f"the hidden layers are 1..{len(weights) - 1}, got layer {layer}")
     out = list(weights)
     out[layer - 1], out[layer] = weights[layer - 1][:, order], weights[layer][:, :, order]
     return out

@@ -74,13 +74,14 @@ class Teacher:
 def teacher(
     f: str | Callable[[Tensor], Tensor], inputs: int, betas: Sequence[float] = (1.0,), *, seed: int | None = None
 ) -> Teacher:
-    """A teacher with strictly positive ``betas``; directions are the first axes, or random when ``seed`` is given.
+    """Make a teacher function with one direction per strength in ``betas``: coordinate axes, or random if ``seed`` is
+    given.
 
     Args:
         f: activation, by name or callable.
         inputs: input dimension d.
         betas: strength of each mode; at most d modes.
-        seed: of random orthonormal directions; without it they are the first axes.
+        seed: seed of random orthonormal directions; without it they are the coordinate axes.
 
     Returns:
         The teacher, directions (K, d) and strengths (K,) in float64.
@@ -91,7 +92,9 @@ def teacher(
     if len(betas) < 1 or any(b <= 0 for b in betas):
         raise ValueError(f"teacher strengths must be positive, got {tuple(betas)}")
     if len(betas) > inputs:
-        raise ValueError(f"{len(betas)} orthonormal teacher directions do not fit in {inputs} input dimensions")
+        raise ValueError(
+            f"a teacher with {len(betas)} orthonormal directions needs at least as many input dimensions, got {inputs}"
+        )
     v = torch.eye(inputs, dtype=torch.float64)
     if seed is not None:
         g = torch.Generator().manual_seed(seed)
@@ -102,7 +105,7 @@ def teacher(
 def antithetic_sample(n: int, inputs: int, seed: int = 0) -> Sample:
     """n/2 Gaussian points and their mirror images, whitened: mean 0 and second moment I hold exactly."""
     if n < 2 * inputs:
-        raise ValueError(f"whitening {inputs} input dimensions needs at least {2 * inputs} points, got {n}")
+        raise ValueError(f"whitening in {inputs} input dimensions needs at least {2 * inputs} points, got {n}")
     g = torch.Generator().manual_seed(seed)
     half = torch.randn(n // 2, inputs, generator=g, dtype=torch.float64)
     root = torch.linalg.cholesky(half.T @ half / len(half))

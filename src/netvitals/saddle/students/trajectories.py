@@ -56,15 +56,16 @@ def descend(
     smooth: int = 1,
     progress: Progress | None = None,
 ) -> Descent:
-    """Plain SGD on fresh Gaussian batches, all copies together; a copy leaves the batch once past every threshold.
+    """Train all copies of a network by plain SGD on fresh Gaussian batches, until each has crossed every loss
+    threshold.
 
     Args:
         weights: stack of networks; it is copied.
         task: the teacher.
         lr: learning rate; layer ℓ moves with ``lr * rates[ℓ]``.
-        steps: at most so many steps.
+        steps: largest number of steps.
         batch: fresh inputs per step, shared by all copies.
-        seed: of the inputs.
+        seed: seed of the random inputs.
         rates: factor on ``lr`` for each layer; 1 by default.
         thresholds: loss levels whose first crossing is noted.
         snapshots: keep the weights at so many evenly spaced steps (all copies then run to the end).
@@ -83,7 +84,7 @@ def descend(
     ((1, 1), 5)
     """
     if lr <= 0 or steps < 1 or batch < 1 or smooth < 1:
-        raise ValueError(f"lr, steps, batch and smooth must be positive, got {lr}, {steps}, {batch}, {smooth}")
+        raise ValueError(f"lr, steps, batch and smooth must all be positive, got {lr}, {steps}, {batch}, {smooth}")
     w = [x.clone() for x in weights]
     copies, dtype = w[0].shape[0], w[0].dtype
     rate = [lr * r for r in (rates if rates is not None else [1.0] * len(w))]

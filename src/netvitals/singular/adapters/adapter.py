@@ -96,7 +96,10 @@ class TangentialLoRA(Result):
         """
         layers = {p.layer: model.get_submodule(p.layer) for p in self.placements}
         if wrong := [n for n, m in layers.items() if not isinstance(m, nn.Linear)]:
-            raise ValueError(f"{wrong[0]} is no linear layer any more: were adapters attached before?")
+            raise ValueError(
+                f"{wrong[0]} is not a linear layer any more, perhaps because adapters are already attached; attach "
+                "must be called once on the original model"
+            )
         model.requires_grad_(False)
         out = []
         for p in self.placements:
@@ -120,7 +123,7 @@ def tangential_lora(
     new: Any = None,
     exact: bool = False,
 ) -> TangentialLoRA:
-    """Adapters that leave the model as it is on ``batch`` and can act on ``new``; no loss is needed.
+    """Make low-rank adapters (LoRA) that leave the outputs on ``batch`` unchanged while they train on ``new``.
 
     Args:
         model: the model; a copy of it in float64 is run, in eval mode.
@@ -132,17 +135,17 @@ def tangential_lora(
         exact: leave out layers whose kernel is smaller than ``rank`` instead of letting some variance leak.
 
     Returns:
-        A placement for each layer.
+        One adapter for each layer, with the variance of the old task that it can still change.
 
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 2))
     >>> print(tangential_lora(net, torch.randn(100, 4), rank=1, only="2"))
     2: rank 1, the old task cannot change
     """
     if rank < 1:
-        raise ValueError(f"the rank of an adapter is at least 1, got {rank}")
+        raise ValueError(f"rank is the number of rows of each adapter and must be at least 1, got {rank}")
     linear = {n: m for n, m in model.named_modules() if isinstance(m, nn.Linear)}
     if not linear:
-        raise ValueError(f"{type(model).__name__} has no linear layer to adapt")
+        raise ValueError(f"{type(model).__name__} has no linear layer; adapters need at least one")
     wanted = picked(linear, only, "linear layer")
     twin = copy.deepcopy(model).double().eval()
     old = _moments(twin, batch, "the batch")
@@ -151,7 +154,7 @@ def tangential_lora(
     for name in wanted:
         module = linear[name]
         if name not in old or (fresh is not None and name not in fresh):
-            skipped[name] = "it did not run on these inputs"
+            skipped[name] = "not called on these inputs"
             continue
         placement = _place(name, module, old[name], fresh[name] if fresh is not None else None, rank)
         if exact and not placement.exact:
@@ -208,7 +211,7 @@ def _moments(twin: nn.Module, batch: Any, what: str) -> dict[str, tuple[Tensor, 
         for one in batches_of(batch):
             task = inputs_of(twin, one)
             if not task.examples:
-                raise ValueError(f"{what} is empty: a kernel is read off data")
+                raise ValueError(f"{what} is empty: give at least one batch of data")
             check_finite((task.args, dict(task.kwargs)), what)
             cast = mapped((task.args, dict(task.kwargs)), lambda t: t.double() if t.is_floating_point() else t)
             with torch.no_grad():

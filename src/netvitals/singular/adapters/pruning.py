@@ -116,7 +116,10 @@ class PruningPlan(Result):
         for unit in units:
             for name, move in unit._removal.items():
                 if name not in state or state[name].shape != move.shape:
-                    raise ValueError(f"the plan is of another model: {name} does not fit {type(model).__name__}")
+                    raise ValueError(
+                        f"this pruning plan was made for another model: {name} does not fit {type(model).__name__}; "
+                        "make a new plan"
+                    )
                 state[name][move.to(state[name].device) != 0] = 0
         return state
 
@@ -135,16 +138,16 @@ class PruningPlan(Result):
 
 @undisturbed
 def pruning_plan(model: nn.Module, loss_fn: LossFn, batch: Any, *, only: Only = None) -> PruningPlan:
-    """Rank the hidden units of ``model`` by the divergence that taking each out is predicted to cost.
+    """Rank the hidden units of a model by the predicted KL divergence of removing each of them.
 
     Args:
         model: any; a float64 copy of it is run in eval mode.
         loss_fn: "ce", "mse", or torch's losses of that kind: it fixes the likelihood.
-        batch: what a loader yields; a target is not used.
+        batch: one batch as a data loader yields it; a target is not used.
         only: names or patterns of places ``writer → reader``, or a function of a name.
 
     Returns:
-        The units, the cheapest first; ``without`` takes some of them out.
+        The units, the smallest predicted divergence first; ``without`` returns a model without some of them.
 
     >>> net = nn.Sequential(nn.Linear(3, 4, bias=False), nn.Tanh(), nn.Linear(4, 2))
     >>> with torch.no_grad():
@@ -159,7 +162,7 @@ def pruning_plan(model: nn.Module, loss_fn: LossFn, batch: Any, *, only: Only = 
     task = inputs_of(model, batch)
     kind = likelihood_of(loss_fn, task.targets[0] if task.targets else None)
     if not task.examples:
-        raise ValueError("the batch is empty: costs are means over examples")
+        raise ValueError("the batch is empty: give at least one example")
     check_finite((task.args, dict(task.kwargs)), "the batch")
     family = {"ce": "categorical", "mse": "gaussian"}[kind]
     task = in_double(task)
@@ -171,7 +174,10 @@ def pruning_plan(model: nn.Module, loss_fn: LossFn, batch: Any, *, only: Only = 
     skipped: dict[str, str] = {}
     pairs = {p.name: p for p in layer_pairs(anatomy, known, skipped) if p.kind == "unit"}
     if not pairs:
-        raise ValueError(f"{type(model).__name__} has no pair of layers with hidden units between them")
+        raise ValueError(
+            f"{type(model).__name__} has no hidden units to prune: pruning needs two layers with hidden units between "
+            "them"
+        )
     found = [
         _cost(task, family, pairs[name], known, unit)
         for name in picked(pairs, only, "place")

@@ -97,7 +97,9 @@ class SafeDirections(Result):
     @property
     def best(self) -> SafeSpace:
         if not self.spaces:
-            raise ValueError(f"there is no safe direction: {self}")
+            raise ValueError(
+                f"there is no direction that leaves the old task unchanged: {self}; choose more parameters with only="
+            )
         return self.spaces[0]
 
     def __str__(self) -> str:
@@ -124,20 +126,20 @@ def safe_directions(
     reach: float = 1.0,
     tolerance: float = 1e-8,
 ) -> SafeDirections:
-    """Directions along which a model does not change on an old task, sorted by what they do for a new one.
+    """Find parameter directions that do not change the outputs on an old task, sorted by their effect on a new task.
 
     Args:
         model: the model; a copy of it in float64 is run, in eval mode.
         loss_fn: "ce", "mse", or one of torch's losses of that kind; it fixes the likelihood.
-        batch: the old task's data, as a loader yields it; a target is not used.
+        batch: data of the old task, as a data loader yields it; a target is not used.
         only: names or patterns of parameters, or a function of a name; together at most 2,000 numbers.
-        seed: of the places that the search starts from.
+        seed: seed of the random starting points of the search.
         new: a batch of the new task; without it directions are not ranked.
         reach: how far the model will move; K is measured there, not at θ.
         tolerance: K at reach, over that along the steepest direction, that still counts as unchanged.
 
     Returns:
-        Spaces of safe directions; ``names`` has the parameters in the order of the rows of each basis.
+        The subspaces of such directions; ``names`` lists the parameters in the order of the rows of each basis.
 
     >>> net = nn.Linear(3, 1, bias=False)
     >>> x = torch.eye(3)[:2]
@@ -152,7 +154,9 @@ def safe_directions(
     known = dict(old.model.named_parameters())
     moved = {n: known[n].detach() for n in picked(known, only, "parameter")}
     if not moved:
-        raise ValueError(f"no parameter of {type(model).__name__} was asked for: only refused all of {len(known)}")
+        raise ValueError(
+            f"only= selects none of the {len(known)} parameters of {type(model).__name__}: give other names or patterns"
+        )
     outputs, theta, _ = along_task(old, moved)
     ahead = None
     if new is not None:
@@ -181,15 +185,15 @@ def safe_spaces(
     """
     if theta.ndim != 1 or not 0 < theta.numel() <= DENSE_LIMIT:
         raise ValueError(
-            f"safe directions are read off the whole spectrum: theta must be a flat vector of at most "
-            f"{DENSE_LIMIT} parameters, got shape {tuple(theta.shape)}; tangential_lora works by layer"
+            f"safe directions need all eigenvalues, so theta must be a flat vector of at most {DENSE_LIMIT} "
+            f"parameters, got shape {tuple(theta.shape)}; for larger models use tangential_lora"
         )
     if not (reach > 0 and 0 < tolerance < 1):
-        raise ValueError(f"reach must be positive and tolerance between 0 and 1, got {reach} and {tolerance}")
+        raise ValueError(f"reach must be positive and tolerance must lie between 0 and 1, got {reach} and {tolerance}")
     theta, family = theta.double(), likelihoods.get(likelihood)
     truth = outputs(theta)
     if not torch.isfinite(truth).all():
-        raise ValueError("the outputs at theta are not finite: look for NaN in the data or the parameters")
+        raise ValueError("the outputs at theta contain NaN or infinity: check the data and the parameters")
     values, vectors = fisher_spectrum(outputs, theta, family)
     dead = values <= _KERNEL * values[-1]
     kernel, gen = vectors[:, dead], torch.Generator().manual_seed(seed)

@@ -77,7 +77,7 @@ def value_output(
     Args:
         model: the model; a copy of it in float64 is run, in eval mode.
         loss_fn: "ce" (over the last dimension), "mse", or torch's losses of that kind.
-        batch: what a loader yields, with a target.
+        batch: one batch as a data loader yields it, with a target.
         only: names or patterns of output projections, or a function of a name.
         progress: called with (heads scanned, all).
         ts: sizes of the weakest singular value, over the largest.
@@ -102,7 +102,7 @@ def value_output(
         raise ValueError("the loss needs a target: give the batch as a pair (inputs, targets) or a dict with labels")
     loss = likelihood_of(loss_fn, given.targets[0])
     if not given.examples:
-        raise ValueError("the batch is empty: a gradient needs at least one example")
+        raise ValueError("the batch is empty: give at least one example")
     task = in_double(given)
     task.model.eval()
     with plain_kernels():
@@ -110,7 +110,8 @@ def value_output(
         anatomy = chart(task.model, args, forward=lambda twin, parts: twin(*parts[0], **parts[1]))
     if not anatomy.heads:
         raise ValueError(
-            f"no attention was found in {type(model).__name__}: no softmax of products weighs values on this batch"
+            f"{type(model).__name__} has no attention that was called on this batch: no softmax of products of two "
+            "tensors weights a third"
         )
     skipped: dict[str, str] = {}
     groups: list[_Group] = []
@@ -133,7 +134,9 @@ def value_output(
         if progress is not None:
             progress(len(out), len(groups))
     if not out:
-        raise ValueError("no attention layer could be read; " + "; ".join(f"{n}: {why}" for n, why in skipped.items()))
+        raise ValueError(
+            "none of the attention layers could be measured: " + "; ".join(f"{n}: {why}" for n, why in skipped.items())
+        )
     return Several(tuple(out), skipped)
 
 

@@ -37,7 +37,7 @@ def ln_kernel(gain: Tensor) -> Tensor:
     """
     flat = gain.detach().reshape(-1)
     if flat.numel() < 2 or not torch.isfinite(flat).all():
-        raise ValueError(f"a norm's gain needs two finite entries or more, got shape {tuple(gain.shape)}")
+        raise ValueError(f"the weight of a norm layer needs at least two finite entries, got shape {tuple(gain.shape)}")
     dead = flat == 0
     if dead.any():
         return torch.eye(flat.numel(), dtype=flat.dtype, device=flat.device)[:, dead]
@@ -71,7 +71,7 @@ def ln_kernel_test(model: nn.Module, batch: Any, *, mode: Mode = "eval", only: O
 
     Args:
         model: the model, which is left as it was.
-        batch: what a loader yields; a target is not used.
+        batch: one batch as a data loader yields it; a target is not used.
         mode: "eval", "train" (batch statistics, dropout modules off) or "as_is".
         only: names or patterns of norms, or a function of a name; other classes with a ``weight`` over the last
             dimension may be named too.
@@ -106,7 +106,7 @@ def _norms(model: nn.Module, only: Only) -> list[str]:
     rest = [n for n in named if n not in known]
     found = [*full, *(picked(norms, rest if named else only, "norm") if rest or not named else ())]
     if not found:
-        raise ValueError(f"{type(model).__name__} has no LayerNorm or RMSNorm to test")
+        raise ValueError(f"{type(model).__name__} has no LayerNorm or RMSNorm; this test needs one")
     return list(dict.fromkeys(found))
 
 
@@ -116,15 +116,15 @@ def _test(name: str, module: nn.Module, outputs: list[Tensor]) -> KernelTest:
     width = gain.numel() if isinstance(gain, Tensor) else math.prod(getattr(module, "normalized_shape", ()) or (1,))
     if outputs[0].shape[-1] != width and outputs[0].numel() % width:
         raise ValueError(
-            f"{name} ({kind}) is no norm over the last dimension: its weight has {width} entries, its "
-            f"output {outputs[0].shape[-1]} channels"
+            f"{name} ({kind}) does not normalise over the last dimension only: its weight has {width} entries, its "
+            f"output has {outputs[0].shape[-1]} channels; leave it out"
         )
     rows = torch.cat([o.reshape(-1, width) for o in outputs]).double()
     if not len(rows):
-        raise ValueError("the batch is empty: a covariance needs examples")
+        raise ValueError("the batch is empty: give at least one example")
     nothing = max(_NO_VARIANCE, (_ROUNDING * torch.finfo(outputs[0].dtype).eps) ** 2)
     if not torch.isfinite(rows).all():
-        raise ValueError(f"the output of {name} is not finite: look for NaN in the batch or the parameters")
+        raise ValueError(f"the output of {name} contains NaN or infinity: check the batch and the parameters")
     centred = rows - rows.mean(0)
     kernel = ln_kernel(gain if isinstance(gain, Tensor) else torch.ones(width)).to(rows)
     mean = float(centred.square().sum(1).mean()) / width
@@ -198,9 +198,9 @@ def ln_finite_t(d: int, sigma: float = 0.0) -> LNFiniteT:
     LayerNorm of width 16: κ₂ = 0.0767, κ₄ = 1.1303; slope 0 below t = 0, 2 up to 0.261, then 4
     """
     if d < 3:
-        raise ValueError(f"the expansion needs at least three channels, one of them dead, got d = {d}")
+        raise ValueError(f"d is the number of channels and must be at least 3, got d = {d}")
     if not sigma >= 0:
-        raise ValueError(f"sigma is a standard deviation, got {sigma}")
+        raise ValueError(f"sigma is a standard deviation and must not be negative, got {sigma}")
     n = d - 1
     node, weight = np.polynomial.legendre.leggauss(_NODES)
     angle, weight = (node + 1) * math.pi / 4, weight * np.cos((node + 1) * math.pi / 4) ** (n - 2)
@@ -226,6 +226,6 @@ def ln_reset_rate(powers: Sequence[float], norm_after: Sequence[int], layer: int
     [4, 2, 0, 0]
     """
     if not 1 <= layer <= len(powers):
-        raise ValueError(f"layer counts from 1 to {len(powers)}, got {layer}")
+        raise ValueError(f"layer must lie between 1 and {len(powers)}, got {layer}")
     stop = min((p for p in norm_after if p >= layer), default=len(powers))
     return 2 * sum(powers[layer:stop])

@@ -51,7 +51,7 @@ def kernel_shares(model: nn.Module, batch: Any, *, mode: Mode = "eval", only: On
     norms = {n: m for n, m in model.named_modules() if isinstance(m, NORMS)}
     seen: dict[str, list[Tensor]] = {n: [] for n in picked(norms, only, "norm")}
     if not seen:
-        raise ValueError(f"{type(model).__name__} has no LayerNorm or RMSNorm to look at")
+        raise ValueError(f"{type(model).__name__} has no LayerNorm or RMSNorm; this measurement needs one")
     handles = [norms[n].register_forward_pre_hook(lambda m, a, n=n: seen[n].append(a[0].detach())) for n in seen]
     try:
         with preserved(model), in_mode(model, mode), torch.no_grad():

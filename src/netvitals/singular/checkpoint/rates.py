@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from netvitals._plot import Plot, Series
 from netvitals.capture import (
     LossFn,
     Mode,
@@ -47,7 +48,7 @@ class LayerDeviation(Result):
     Part of :class:`RateDeviation`.
 
     Attributes:
-        layer: its name.
+        layer: name of the layer.
         factor: ``G`` or ``A``.
         predicted: exponent; None where the factor is zero for every example.
         why: what sets it: the primitive that its cheapest way ends at.
@@ -120,6 +121,22 @@ class RateDeviation(Result):
         """One row a layer and factor."""
         return [p.row() for p in self.parts]
 
+    def plot(self) -> Plot:
+        """Exponents of all layers in the order they run, predicted and measured."""
+        series = []
+        for tone, factor in enumerate("GA"):
+            parts = list(enumerate((p for p in self.parts if p.factor == factor), 1))
+            law = [(i, p.predicted) for i, p in parts if p.predicted is not None]
+            fits = [(i, p.fit.slope, p.error) for i, p in parts if math.isfinite(p.fit.slope + p.error)]
+            x, y, error = ([fit[k] for fit in fits] for k in range(3))
+            series += [
+                Series(
+                    f"{factor}, predicted", [i for i, _ in law], [v for _, v in law], line=True, dashed=True, tone=tone
+                ),
+                Series(f"{factor}, measured", x, y, error, tone=tone),
+            ]
+        return Plot("layer and head, in the order of the table", "exponent of t", series)
+
     def __str__(self) -> str:
         head = f"observed minus predicted rates over t = {self.ts[0]:g} … {self.ts[-1]:g}; {self.law}"
         return one_screen([head, *map(_line, self.parts), *(f"  note: {n}" for n in self.notes)])
@@ -142,27 +159,29 @@ def rates(
     ts: Sequence[float] = SWEEP,
     units: Mapping[str, int] | None = None,
 ) -> RateDeviation:
-    """K-FAC rates of every layer of a network of your own, predicted beside measured, and what sets each.
+    """Measure how K-FAC factors scale with the distance t to a dead unit in your network, and compare with the
+    prediction.
 
-    A copy of ``model`` is put on the aligned path, and its exponents are compared with those its anatomy predicts.
+    A copy of ``model`` is moved along a path where one channel per axis becomes dead as t → 0. The fitted exponents of
+    t are compared with those predicted from the architecture.
 
-    On every axis of channels that weights lead both to and from, one channel is made dead, one of every attention
-    head: its incoming and outgoing weights are zero but for t where two dead channels meet, and its biases are
-    zero. At the ends of the network, the channel keeps the direction of its own weights, of length t.
+    The dead channel is chosen on every hidden axis, and once in every attention head. The biases and the incoming and
+    outgoing weights of a dead channel are set to zero, except for weights of value t between two dead channels. At the
+    input and output of the network, a dead channel keeps the direction of its own weights, scaled to length t.
 
     Args:
         model: of linear layers, convolutions, embeddings, activations, norms, sums, products of branches and attention
             (fused or not, shared keys and values, rotary positions), with weights used once or more; a float64 copy of
             it is run. Anything else is refused by name.
         loss_fn: "mse", "ce", or torch's losses of that kind: the likelihood of the expected Fisher.
-        batch: what a loader yields; a target is not used.
+        batch: one batch as a data loader yields it; a target is not used.
         mode: "eval", "train" (batch statistics, dropout modules off) or "as_is".
         ts: three places on the path or more.
         units: which channel is made dead, by a layer that writes the axis; the one with the smallest weights where none
             is named.
 
     Returns:
-        One rate a layer and factor (of a fused layer a part and factor), with its error.
+        One exponent for each layer and factor (for each part of a fused layer), with its error.
 
     >>> net = nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 2))
     >>> found = rates(net, "mse", torch.randn(32, 3))
@@ -171,7 +190,7 @@ def rates(
     """
     ts = tuple(sorted(map(float, ts)))
     if len(ts) < 3 or not all(0 < t < math.inf for t in ts):
-        raise ValueError(f"an exponent is read from at least three places t > 0, got {list(ts)}")
+        raise ValueError(f"fitting an exponent needs at least three values t > 0 in ts, got {list(ts)}")
     resolve_loss(loss_fn)  # a wrong order gets its sentence
     task = in_double(inputs_of(model, batch))
     net, likelihood = task.model, likelihood_of(loss_fn, task.targets[0] if task.targets else None)
@@ -210,11 +229,13 @@ class _Path:
         self.weights = {n: parameters[layer.weight] for n, layer in graph.layers.items()}
         self.biases = {n: parameters[layer.bias] for n, layer in graph.layers.items() if layer.bias}
         if unknown := [n for n in units if n not in self.weights]:
-            raise ValueError(f"units names {unknown[0]!r}; the layers are {', '.join(self.weights)}")
+            raise ValueError(
+                f"units= names the layer {unknown[0]!r}, which does not exist; the layers are {', '.join(self.weights)}"
+            )
         for name, unit in units.items():
             width = next(len(s.rows) for s in graph.weights if s.name == name)
             if not 0 <= unit < width:
-                raise ValueError(f"{name} writes channels 0 to {width - 1}; units names {unit}")
+                raise ValueError(f"layer {name} has output channels 0 to {width - 1}, but units= gives channel {unit}")
         named = {graph.axes[s.output]: units[s.name] for s in graph.weights if s.name in units}
         self.dead = {axis: self._chosen(axis, named.get(axis)) for axis in set(graph.axes.values())}
         self.rows: dict[Step, list[list[int]]] = {}  # by head; [] at a free end

@@ -60,7 +60,7 @@ AGREES = 0.1  # of λ, or of 1 where λ is smaller, by which the sampled coeffic
 DRAWS = 200  # of each chain of the sampled coefficient
 ALONE = 600  # the same, where the neighbourhood stays open
 SAMPLED = 1000  # parameters up to which it is sampled without being asked for
-LADDER = 12  # parameters up to which it climbs a ladder of temperatures
+LADDER = 12  # parameters up to which it climbs a ladder of temperatures at once
 EMPTY = {
     "joint mode": "nothing reads the unit",
     "merge": "other weights undo what the two units do differently",
@@ -219,13 +219,14 @@ def readout(
     optimizer: object = None,
     static: bool = False,
 ) -> Readout:
-    """Order, λ, m and ν of one checkpoint for a number of samples, or why not.
+    """Estimate the KL order of dead directions and the learning coefficient λ of one checkpoint, or give the reason why
+    not.
 
     Args:
         model: the model; a copy of it in float64 is run, in eval mode.
         loss_fn: "ce", "mse", or one of torch's losses of that kind; it fixes the likelihood.
-        batch: what a loader yields, or a loader, whose first batch is taken; targets may be anything, the Fisher is
-            the expected one. λ needs at least as many scores (examples times outputs) as parameters.
+        batch: one batch as a data loader yields it, or a loader, whose first batch is taken; targets may be anything,
+            the Fisher is the expected one. λ needs at least as many scores (examples times outputs) as parameters.
         only: names or patterns of layers, or a function of a name: directions that move one of them.
         progress: called with (directions scanned, all).
         units: candidates of each kind per pair of layers, the weakest first.
@@ -251,7 +252,9 @@ def readout(
     True
     """
     if n < 3 or (chains or 0) < 0:
-        raise ValueError(f"n is the size of a data set, 3 or more, and chains 0 or more, got {n} and {chains}")
+        raise ValueError(
+            f"n is the number of samples and must be at least 3, and chains must be at least 0, got {n} and {chains}"
+        )
     family, task = check_task(model, loss_fn, batch)
     task = _in_eval(task)
     notes = []
@@ -284,7 +287,11 @@ def readout(
             f"there are {count:,} parameters, and sampling takes minutes above {SAMPLED:,}: ask for it with chains=4"
         )
     elif chains != 0:
-        sampled, unsampled = _sampled(task, family, limit, n, 4 if chains is None else chains)
+        some = 4 if chains is None else chains
+        sampled, unsampled = _sampled(task, family, limit, n, some, longer=not limit.resolved)
+        if limit.resolved and sampled is not None and (not sampled.ok or _disagree(limit, sampled, n)):
+            # beside a singular point no limit is reached, and what is said at n is what the chains say
+            sampled, unsampled = _sampled(task, family, limit, n, some, longer=True)
     whole = limit
     if limit.resolved:
         why = _disagree(limit, sampled, n) if sampled is not None else unsampled
@@ -303,7 +310,9 @@ def readout(
     )
 
 
-def _sampled(task: Task, family: str, limit: LocalCoefficient, n: int, chains: int) -> tuple[LLC | None, str]:
+def _sampled(
+    task: Task, family: str, limit: LocalCoefficient, n: int, chains: int, longer: bool
+) -> tuple[LLC | None, str]:
     """The coefficient of the model, itself the truth, at n; or why there is none."""
     from netvitals.singular.sampling.data import ByRow
     from netvitals.singular.sampling.llc import learning_coefficient
@@ -321,16 +330,16 @@ def _sampled(task: Task, family: str, limit: LocalCoefficient, n: int, chains: i
         target = truth.softmax(-1)
         loss = lambda out, y: F.cross_entropy(flat(out), flat(y))
     nbeta = n / math.log(n)
-    # the arms of a crossing weigh in λ where there is little else, and where nothing else decides it the chains must go
-    # around them: there a ladder of temperatures is worth its cost
-    ladder = (limit.singular and limit.parameters <= LADDER) or not limit.resolved
+    # the arms of a crossing weigh in λ where there is little else, at the crossing and beside it, and where nothing
+    # else decides it the chains must go around them: there a ladder of temperatures is worth its cost
+    ladder = limit.parameters <= LADDER or longer
     try:
         found = learning_coefficient(
             ByRow(task, own_loss=False),
             loss,
             (rows, target),
             chains=chains,
-            draws=DRAWS if limit.resolved else ALONE,
+            draws=ALONE if longer else DRAWS,
             nbeta=nbeta,
             rungs=None if ladder else 1,
         )
@@ -387,7 +396,7 @@ def spectrum_along(
     Args:
         model: the model; a copy of it in float64 is run, in eval mode.
         loss_fn: "ce", "mse", or one of torch's losses of that kind.
-        batch: what a loader yields; a target is not used.
+        batch: one batch as a data loader yields it; a target is not used.
         candidate: one of a readout's.
         examples: the first of the batch, at most so many.
 
@@ -408,7 +417,8 @@ def spectrum_along(
     free = v.nonzero()[:, 0]
     if len(free) > DENSE_LIMIT:
         raise ValueError(
-            f"the spectrum is followed for at most {DENSE_LIMIT} parameters, this direction moves {len(free)}"
+            f"eigenvalues are computed for at most {DENSE_LIMIT} parameters, but this direction moves {len(free)}: "
+            "choose a direction in fewer parameters"
         )
     return classify_spectrum(
         lambda part: outputs(theta.index_copy(0, free, part)),
@@ -426,7 +436,7 @@ def check_task(model: nn.Module, loss_fn: LossFn, batch: Any) -> tuple[str, Task
     task = inputs_of(model, next(batches_of(batch), batch))
     kind = likelihood_of(loss_fn, task.targets[0] if task.targets else None)
     if not task.examples:
-        raise ValueError("the batch is empty: a readout needs inputs to see the model's answers on")
+        raise ValueError("the batch is empty: give at least one example")
     check_finite((task.args, dict(task.kwargs)), "the batch")
     return {"ce": "categorical", "mse": "gaussian"}[kind], task
 
@@ -501,7 +511,7 @@ def _aligned(found: list[Candidate]) -> str:
 def _equivariant(optimizer: object) -> str:
     """Optimisers that are given gauges respect them; all others know the place on the orbit."""
     if optimizer is None:
-        return "not checked: a checkpoint does not say which optimiser made it; give optimizer="
+        return "not checked: a checkpoint does not contain its optimizer; give optimizer="
     gauges, name = getattr(optimizer, "gauges", None), type(optimizer).__name__
     if gauges:
         return f"holds for the {len(gauges)} gauges of {name}"
@@ -523,7 +533,7 @@ def _noise(task: Task, family: str) -> str:
             out = out.flatten(0, -2)[keep]
             target = F.one_hot(target.flatten()[keep], out.shape[-1])
     if target.shape != out.shape or not out.numel():
-        return "not checked: the targets have not the shape of the outputs"
+        return "not checked: the targets have a different shape from the outputs"
     target = target.to(out)
     size = (target - target.mean(0)).square().mean()
     share = float((out - target).square().mean() / size) if size > 0 else math.inf
@@ -535,7 +545,7 @@ def _noise(task: Task, family: str) -> str:
 def _window(found: list[Candidate]) -> str:
     """Whether local slopes have settled, and the Fisher form is above its noise floor (Remark 11)."""
     if not found:
-        return "not checked: nothing to scan into"
+        return "not checked: no direction could be scanned"
     if sunk := [c for c in found if noise_margin(c) < MARGIN]:
         worst = min(sunk, key=noise_margin)
         return (

@@ -49,7 +49,7 @@ class RankSelection(Result):
     Part of what :meth:`SpectraHistory.select` returns.
 
     Attributes:
-        layer: its name.
+        layer: name of the layer.
         predicted: exponent.
         rank: which eigenvalue, 0 the smallest; None where none fits.
         fit: of that rank; None where there is none.
@@ -110,7 +110,7 @@ class SpectraHistory(Result):
         """The exponent of every kept rank of a layer.
 
         Args:
-            layer: its name.
+            layer: name of the layer.
             axis: "given", "loss" or "activations".
 
         Returns:
@@ -124,7 +124,7 @@ class SpectraHistory(Result):
         """Observed minus predicted at every checkpoint: the slope over the checkpoints around it.
 
         Args:
-            layer: its name.
+            layer: name of the layer.
             rank: which eigenvalue.
             axis: "given", "loss" or "activations".
             window: checkpoints behind each slope, three or more.
@@ -134,9 +134,11 @@ class SpectraHistory(Result):
         """
         t, table = self._on(axis), self._of(layer)
         if rank not in self.ranks[layer]:
-            raise ValueError(f"rank {rank} of {layer} was not kept; there are {list(self.ranks[layer])}")
+            raise ValueError(
+                f"eigenvalue number {rank} of {layer} was not recorded; there are {list(self.ranks[layer])}"
+            )
         if window < 3:
-            raise ValueError(f"a slope needs three checkpoints, got a window of {window}")
+            raise ValueError(f"a slope needs at least three checkpoints, got window={window}")
         column, half, rows = table[:, self.ranks[layer].index(rank)], window // 2, []
         predicted = None if self.predicted is None else self.predicted.G.get(layer)
         for i in range(half, len(t) - half):
@@ -159,7 +161,7 @@ class SpectraHistory(Result):
         """
         t = self._on(axis)
         if self.predicted is None:
-            raise ValueError(f"nothing is predicted for this model: {self.skipped.get('prediction', '')}")
+            raise ValueError(f"there is no prediction for this model: {self.skipped.get('prediction', '')}")
         skipped = {n: "there is no rate law for it" for n in self.values if self.predicted.G.get(n) is None}
         moving = t[t > 0]
         span = math.log10(moving.max() / moving.min()) if len(moving) else 0.0
@@ -198,7 +200,7 @@ class SpectraHistory(Result):
     def _on(self, axis: str) -> np.ndarray:
         if axis not in self.axes:
             why = self.skipped.get(f"axis {axis}", f"the axes are {', '.join(AXES)}")
-            raise ValueError(f"there is no axis {axis!r}: {why}")
+            raise ValueError(f"the axis {axis!r} is not available: {why}; choose another axis")
         return self.axes[axis]
 
     def _of(self, layer: str) -> np.ndarray:
@@ -228,16 +230,16 @@ def spectra_history(
     least_loss: float = 0.0,
     follow: bool = False,
 ) -> SpectraHistory:
-    """Record both ends of every layer's spectrum of G at every checkpoint; the model is left as it was.
+    """Record the largest and smallest eigenvalues of every layer's gradient covariance G at every checkpoint.
 
     Args:
-        model: takes each checkpoint in turn.
+        model: a model into which each checkpoint is loaded in turn.
         loss_fn: "mse", "ce", or torch's losses of that kind.
-        batch: what a loader yields; without a target there is no loss axis.
+        batch: one batch as a data loader yields it; without a target there is no loss axis.
         checkpoints: step → state dict of ``model``.
         mode: "eval", "train" (batch statistics, dropout modules off) or "as_is".
         only: names or patterns of layers, or a function of a name.
-        seed: of the labels drawn for "monte-carlo".
+        seed: seed of the labels drawn for "monte-carlo".
         progress: called with (checkpoints done, all).
         fisher: "expected", "monte-carlo" or "empirical"; rates are laws of the expected one.
         keep: eigenvalues of each end.
@@ -256,10 +258,12 @@ def spectra_history(
     [('0', 0, 0.0), ('1', 0, 0.0)]
     """
     if not checkpoints or keep < 1:
-        raise ValueError("a history needs at least one checkpoint, a mapping from step to state dict, and keep ≥ 1")
+        raise ValueError(
+            "checkpoints must be a mapping from step to state dict with at least one entry, and keep must be at least 1"
+        )
     steps = sorted(checkpoints)
     if times is not None and (missing := [s for s in steps if s not in times]):
-        raise ValueError(f"times has no t for step {missing[0]}")
+        raise ValueError(f"times has no entry for step {missing[0]}: give the value t for every checkpoint")
     recorder = _Recorder(keep, follow)
     losses: list[float] = []
     skipped: dict[str, str] = {}
@@ -285,7 +289,7 @@ def spectra_history(
     if times is not None:
         axes["given"] = np.array([times[s] for s in steps], float)
     else:
-        skipped["axis given"] = "no times were given"
+        skipped["axis given"] = "times= was not given"
     return SpectraHistory(
         steps=tuple(steps),
         values={n: np.stack(v) for n, v in recorder.values.items()},

@@ -109,7 +109,7 @@ def sigma_stream(
 
     Args:
         model: the model; a copy of it in float64 is run.
-        batch: what a loader yields; a target is not used.
+        batch: one batch as a data loader yields it; a target is not used.
         mode: "eval", "train" (batch statistics, dropout modules off) or "as_is".
         nodes: modules whose outputs are the stream, in order; by default those that add to a stream.
         rows: at most so many tokens (or pixels), evenly strided.
@@ -125,11 +125,13 @@ def sigma_stream(
     """
     task = in_double(inputs_of(model, batch))
     if rows < 1 or (nodes is not None and not len(nodes)) or not task.examples:
-        raise ValueError("the stream needs a batch with examples, rows ≥ 1, and nodes by name or None")
+        raise ValueError(
+            "sigma_stream needs a batch with at least one example, rows ≥ 1, and nodes as a list of names or None"
+        )
     found = _stream(task, nodes, mode)
     matrices = [_thinned(m, rows) for m in found.values()]
     if not all(bool(torch.isfinite(m).all()) for m in matrices):
-        raise ValueError("the stream is not finite: look for NaN in the batch or the parameters")
+        raise ValueError("the residual stream contains NaN or infinity: check the batch and the parameters")
     kernels = [_kernel(m, matrices[0], task.model) if i and project else None for i, m in enumerate(matrices)]
     spectra = [_spectrum(m, kernel) for m, kernel in zip(matrices, kernels)]
     starts = [_spectrum(matrices[0], kernel) for kernel in kernels]
@@ -198,8 +200,8 @@ def _stream(task: Task, nodes: Sequence[str] | None, mode: Mode) -> dict[str, Te
         observe(model, None, task.inputs, vitals=[collector], mode=mode)
         if not collector.seen:
             raise ValueError(
-                f"no residual stream was found in {type(model).__name__}; name the modules whose outputs "
-                "are its nodes with nodes=[...]"
+                f"no residual stream was found in {type(model).__name__}: name the modules whose outputs form the "
+                "stream, with nodes=[...]"
             )
         owners = {module for module, _ in collector.seen.values()}
         outer = {name: pair for name, pair in collector.seen.items() if not inside(pair[0], owners)}
@@ -208,7 +210,7 @@ def _stream(task: Task, nodes: Sequence[str] | None, mode: Mode) -> dict[str, Te
     else:
         modules = dict(model.named_modules())
         if missing := [n for n in nodes if n not in modules]:
-            raise ValueError(f"the model has no module {missing[0]!r}")
+            raise ValueError(f"the model has no module {missing[0]!r}: give names from model.named_modules()")
         first, values = nodes[0], {}
         handles = [
             modules[n].register_forward_hook(

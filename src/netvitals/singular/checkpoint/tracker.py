@@ -45,7 +45,9 @@ def change_points(steps: Sequence[float], orders: Sequence[float], *, stay: int 
     ['step 40: order 1 → 2']
     """
     if len(steps) != len(orders):
-        raise ValueError(f"one order per checkpoint is needed, got {len(orders)} for {len(steps)}")
+        raise ValueError(
+            f"orders needs one value for each checkpoint: got {len(orders)} orders for {len(steps)} checkpoints"
+        )
     known = [(int(s), round(o)) for s, o in zip(steps, orders) if math.isfinite(o)]
     out: list[ChangePoint] = []
     current = known[0][1] if known else 0
@@ -92,7 +94,9 @@ def phase(steps: Sequence[float], smallest: Sequence[float], *, least: float = 0
     """
     pairs = [(s, v) for s, v in zip(steps, smallest) if math.isfinite(v) and v > 0]
     if len(pairs) < 4:
-        raise ValueError(f"a phase needs at least four positive measurements of λ_min, got {len(pairs)}")
+        raise ValueError(
+            f"phase() needs at least four positive values of the smallest eigenvalue λ_min, got {len(pairs)}"
+        )
     values = np.log([v for _, v in pairs])
     third = max(1, len(values) // 3)
     factor = float(np.exp(np.median(values[-third:]) - np.median(values[:third])))

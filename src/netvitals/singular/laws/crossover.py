@@ -47,7 +47,7 @@ def rotation_crossover(
     """Crossovers of every layer below the last, by a freeze probe at each angle."""
     grid = np.geomspace(1e-4, 0.7, 36) if ts is None else np.asarray(ts, float)
     if len(angles) < 3 or min(angles) <= 0:
-        raise ValueError(f"a fit against the angle needs three positive angles or more, got {tuple(angles)}")
+        raise ValueError(f"this fit needs at least three positive angles, got {tuple(angles)}")
     found: list[list[float]] = []
     for angle in angles:
         values = freeze_probe(replace(chain, rotation=float(angle)), grid.tolist(), examples=examples, seed=seed).values

@@ -100,9 +100,9 @@ def rank_designs(designs: Mapping[str, nn.Module], batch: Any, *, objective: str
     [('normed', 0.0), ('plain', 2.0)]
     """
     if objective not in OBJECTIVES:
-        raise ValueError(f"objective is one of {', '.join(OBJECTIVES)}, got {objective!r}")
+        raise ValueError(f"objective must be one of {', '.join(OBJECTIVES)}, got {objective!r}")
     if not designs:
-        raise ValueError("a ranking needs at least one design: a mapping from name to module")
+        raise ValueError("designs is empty: give a mapping from name to module with at least one entry")
     found: list[DesignProfile] = []
     skipped: dict[str, str] = {}
     for name, model in designs.items():
@@ -111,6 +111,9 @@ def rank_designs(designs: Mapping[str, nn.Module], batch: Any, *, objective: str
         except ValueError as error:
             skipped[name] = str(error)
     if not found:
-        raise ValueError(f"no design has a rate law; the first says: {next(iter(skipped.values()))}")
+        raise ValueError(
+            "rates cannot be predicted for any design; the reason for the first has been: "
+            f"{next(iter(skipped.values()))}"
+        )
     ordered = sorted(found, key=lambda d: d.steepness, reverse=objective == "steep")
     return DesignRanking(designs=tuple(ordered), objective=objective, skipped=skipped)

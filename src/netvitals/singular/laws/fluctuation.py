@@ -20,7 +20,7 @@ _COLDEST = 1e4  # β above which ν is its limit to 1e-4 and the rule would need
 
 
 def nu(k: int, h: float = 0.0, beta: float = 1.0) -> float:
-    r"""$\nu(k, h, \beta) = E_Z\,\mathrm{Var}_{\pi_Z}[\eta^k]$ by two-dimensional quadrature.
+    r"""Singular fluctuation $\nu(k, h, \beta) = E_Z\,\mathrm{Var}_{\pi_Z}[\eta^k]$ by two-dimensional quadrature.
 
     Args:
         k: KL order of the direction, at least 1.
@@ -100,7 +100,7 @@ def functional_variance_mc(
     _check(k, 0.0, 1.0)
     if n < 2 or data_sets < 2 or not scale > 0:
         raise ValueError(
-            f"at least two points, two data sets and a positive scale are needed, got {n}, {data_sets} and {scale}"
+            f"n and data_sets must be at least 2 and scale must be positive, got {n}, {data_sets} and {scale}"
         )
     rng = np.random.default_rng(seed)
     total = rng.normal(0.0, math.sqrt(n), data_sets)  # Σ x
@@ -170,6 +170,6 @@ def _check(k: int, h: float, beta: float) -> None:
         raise ValueError(f"the prior exponent h must be above −1 for |u|^h to be integrable, got {h!r}")
     if not 0 < beta <= _COLDEST:
         raise ValueError(
-            f"the inverse temperature beta must be positive and at most {_COLDEST:g}, got {beta!r}; "
-            "beyond it ν is 1/2 for odd k and 1/4 for even k"
+            f"the inverse temperature beta must be positive and at most {_COLDEST:g}, got {beta!r}. Above this limit "
+            "ν is 1/2 for odd k and 1/4 for even k"
         )

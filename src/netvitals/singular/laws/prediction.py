@@ -63,17 +63,17 @@ def predict_rates(
     noisy: bool = True,
     direction: int = 0,
 ) -> Rates:
-    """Exponents for every layer of ``architecture``.
+    """Predict how the K-FAC factors A and G of every layer scale with the distance t to a dead direction.
 
-    A model of your own is read from its anatomy: linear layers and convolutions, activations that are not flat at zero,
-    LayerNorm, RMSNorm and sums, wired in any way. Whatever else is in it is refused by name.
+    An ``nn.Module`` may consist of linear layers, convolutions, LayerNorm, RMSNorm, sums, and activations whose slope
+    at zero is not zero, connected in any way. Any other operation in the module raises an error with its name.
 
     Args:
         architecture: a ``Chain``, an ``AttentionChain``, a ``SwiGLUStack``, or any ``nn.Module``; or a
             ``ProjectedChain`` or a ``CrossAttentionChain`` with noisy targets.
         batch: inputs, for a module, which is charted on them in the mode it is in.
         noisy: targets carry noise, so that the dead residual is of order one; noise-free adds 2L to every G rate.
-        direction: which dead direction of a chain with several.
+        direction: index of the dead direction, for a chain with several.
 
     Returns:
         Exponents of t by layer for G, A and the stream after it (of a module: at its end); None without a law.
@@ -90,9 +90,12 @@ def predict_rates(
         from netvitals.singular.networks.graph import rate_graph
 
         if batch is None:
-            raise TypeError("rates of a module are read from its anatomy: give inputs as batch")
+            raise TypeError("predicting the rates of a module needs one forward pass: give inputs as batch=")
         if not noisy or direction:
-            raise ValueError("for a module the law is that of noisy targets and one dead direction")
+            raise ValueError(
+                "for an nn.Module, rates can only be predicted with noisy=True and direction=0; use a Chain for "
+                "other cases"
+            )
         return network_rates(rate_graph(architecture, batch))
     if isinstance(architecture, AttentionChain):
         return _attention(architecture)
@@ -102,11 +105,14 @@ def predict_rates(
         return _chain(architecture, noisy, direction)
     if isinstance(architecture, ProjectedChain | CrossAttentionChain):
         if not noisy:
-            raise ValueError(f"the rates of a {type(architecture).__name__} are known for noisy targets only")
+            raise ValueError(
+                f"rates of a {type(architecture).__name__} can only be predicted with noisy=True; use that instead of "
+                "noisy=False"
+            )
         return _projected(architecture) if isinstance(architecture, ProjectedChain) else _crossed(architecture)
     raise TypeError(
-        "rates are predicted for Chain, AttentionChain, SwiGLUStack and any nn.Module, got "
-        f"{type(architecture).__name__}; gated skips, experts and batch norm have no rate law"
+        "architecture must be a Chain, an AttentionChain, a SwiGLUStack or an nn.Module, got "
+        f"{type(architecture).__name__}; rates of gated skips, experts and batch norm cannot be predicted"
     )
 
 
@@ -129,7 +135,10 @@ def residual_distance(edges: Mapping[tuple[int, int], float], nodes: int) -> tup
                     best[nxt] = cost + price
                     heapq.heappush(queue, (cost + price, nxt))
         if len(best) < nodes:
-            raise ValueError(f"nodes {sorted(set(range(nodes)) - set(best))} cannot be reached: the graph has a gap")
+            raise ValueError(
+                f"no path leads to nodes {sorted(set(range(nodes)) - set(best))}: every node needs a path from the "
+                "input"
+            )
         return [best[i] for i in range(nodes)]
 
     forward: dict[int, list[tuple[int, float]]] = {}
@@ -153,8 +162,8 @@ def compose_blocks(blocks: Sequence[tuple[str, float]]) -> list[float]:
     bad = [kind for kind, _ in blocks if kind not in scalar]
     if bad:
         raise ValueError(
-            f"rates of {', '.join(sorted(set(bad)))} blocks do not add: their transfer is not a power of "
-            "t times the input; use predict_rates on the whole chain"
+            f"the rates of {', '.join(sorted(set(bad)))} blocks cannot be added block by block, because such a block "
+            "does not scale its input by a power of t. Use predict_rates on the whole chain"
         )
     out, total = [], 0.0
     for _, rate in reversed(blocks):
@@ -165,7 +174,10 @@ def compose_blocks(blocks: Sequence[tuple[str, float]]) -> list[float]:
 
 def _chain(c: Chain, noisy: bool, direction: int) -> Rates:
     if not 0 <= direction < len(c.powers):
-        raise ValueError(f"this chain has {len(c.powers)} dead direction(s), counted from 0; got {direction}")
+        raise ValueError(
+            f"direction must be between 0 and the number of dead directions of this chain ({len(c.powers)}) minus 1, "
+            f"got {direction}"
+        )
     powers = c.powers[direction]
     law = next(law for applies, law in _CHAIN_LAWS if applies(c))
     found = law(c, powers)
@@ -243,7 +255,9 @@ def _reset(c: Chain, powers: Sequence[float]) -> Rates:
 
 def _noise_free(found: Rates, c: Chain, powers: Sequence[float]) -> Rates:
     if c.norm_after or c.skips:
-        raise ValueError("the noise-free shift +2L is known for plain chains only")
+        raise ValueError(
+            "the noise-free shift of +2L is derived for plain chains only; use a Chain without skips or norms"
+        )
     shifted = {name: v + 2 * sum(powers) if v is not None else None for name, v in found.G.items()}
     return replace(found, G=shifted, law=found.law + ", noise-free: +2L")
 

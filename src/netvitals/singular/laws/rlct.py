@@ -45,13 +45,13 @@ def rlct_additive(ks: Sequence[int], m_perp: int = 0, hs: Sequence[float] | None
     (0.4166666666666667, 1)
     """
     if m_perp < 0:
-        raise ValueError(f"m_perp counts regular normal directions, it cannot be negative: got {m_perp}")
+        raise ValueError(f"m_perp is the number of regular normal directions and must not be negative, got {m_perp}")
     ratios = _ratios(ks, hs)
     return float(sum(ratios, Fraction(m_perp, 2))), 1
 
 
 def rlct_crossing(ks: Sequence[int], hs: Sequence[float] | None = None) -> tuple[float, int]:
-    r"""$K = \prod_i u_i^{2k_i}$, prior $\prod_i |u_i|^{h_i}$: $\lambda = \min_i (h_i+1)/(2k_i)$, m minimisers.
+    r"""Learning coefficient λ of a normal crossing: $K = \prod_i u_i^{2k_i}$ gives $\lambda = \min_i (h_i+1)/(2k_i)$.
 
     Args:
         ks: KL order of each sheet, at least 1.
@@ -71,7 +71,8 @@ def rlct_crossing(ks: Sequence[int], hs: Sequence[float] | None = None) -> tuple
 
 
 def rlct_reduced_rank(n_in: int, hidden: int, n_out: int, rank: int) -> tuple[float, int]:
-    """λ and m of reduced-rank regression y = B A x + noise with true rank ``rank`` (Aoyagi and Watanabe 2005).
+    """Learning coefficient λ and multiplicity m of reduced-rank regression y = B A x + noise (Aoyagi and Watanabe
+    2005).
 
     Args:
         n_in: inputs.
@@ -88,8 +89,8 @@ def rlct_reduced_rank(n_in: int, hidden: int, n_out: int, rank: int) -> tuple[fl
     n, h, m, r = n_in, hidden, n_out, rank
     if min(n, h, m) < 1 or r < 0 or r > min(n, h, m):
         raise ValueError(
-            f"reduced rank needs positive sizes and 0 ≤ rank ≤ min(sizes), got inputs {n}, hidden {h}, "
-            f"outputs {m}, rank {r}"
+            f"all sizes must be positive and rank must lie between 0 and the smallest size, got inputs {n}, hidden "
+            f"{h}, outputs {m}, rank {r}"
         )
     if m + h < n + r:
         return (h * m - h * r + n * r) / 2, 1
@@ -102,12 +103,12 @@ def rlct_reduced_rank(n_in: int, hidden: int, n_out: int, rank: int) -> tuple[fl
 
 
 def rlct_deep_linear(widths: Sequence[int], rank: int) -> tuple[float, int]:
-    r"""λ and m of a network of linear layers, $y = W_L \cdots W_1 x$ + noise, with true rank ``rank`` (Aoyagi 2024).
+    r"""Learning coefficient λ and multiplicity m of a deep linear network $y = W_L \cdots W_1 x$ + noise (Aoyagi 2024).
 
-    With $M_s$ = width − rank, the ℓ + 1 smallest of them are the ones that bind: those of which none exceeds their sum
-    over ℓ, while each of the others does. With S their sum, M = ⌈S/ℓ⌉ and a = S − (M − 1)ℓ,
-    $\lambda = \frac{r(n_{in} + n_{out} - r)}{2} + \frac{a(\ell-a)}{4\ell} - \frac{\ell-1}{4\ell} S^2
-    + \frac12 \sum_{i<j} M_i M_j$ and $m = a(\ell - a) + 1$. With one hidden layer it is reduced-rank regression.
+    Let $M_s$ be the width of layer s minus the rank. The formula uses the ℓ + 1 smallest $M_s$, with sum S. None of
+    these ℓ + 1 values exceeds S/ℓ, and every other $M_s$ does. Define M = ⌈S/ℓ⌉ and a = S − (M − 1)ℓ. Then $\lambda =
+    \frac{r(n_{in} + n_{out} - r)}{2} + \frac{a(\ell-a)}{4\ell} - \frac{\ell-1}{4\ell} S^2 + \frac12 \sum_{i<j} M_i M_j$
+    and $m = a(\ell - a) + 1$. A network with one hidden layer is reduced-rank regression.
 
     Args:
         widths: inputs, hidden widths, outputs.
@@ -123,8 +124,8 @@ def rlct_deep_linear(widths: Sequence[int], rank: int) -> tuple[float, int]:
     """
     if len(widths) < 2 or min(widths) < 1 or not 0 <= rank <= min(widths):
         raise ValueError(
-            f"a deep linear network needs two or more positive widths and 0 ≤ rank ≤ min(widths), got {list(widths)} "
-            f"and rank {rank}"
+            "a deep linear network needs at least two positive widths, and rank must lie between 0 and the smallest "
+            f"width; got {list(widths)} and rank {rank}"
         )
     excess = sorted(h - rank for h in widths)
     for layers in range(1, len(widths)):
@@ -145,12 +146,12 @@ def rlct_deep_linear(widths: Sequence[int], rank: int) -> tuple[float, int]:
 
 def _ratios(ks: Sequence[int], hs: Sequence[float] | None) -> list[Fraction]:
     if not ks:
-        raise ValueError("at least one order k is needed, got none")
+        raise ValueError("ks is empty: give at least one KL order")
     if any(k < 1 or int(k) != k for k in ks):
-        raise ValueError(f"orders must be whole numbers of at least 1, got {list(ks)}")
+        raise ValueError(f"KL orders must be whole numbers of at least 1, got {list(ks)}")
     hs = [0.0] * len(ks) if hs is None else list(hs)
     if len(hs) != len(ks):
-        raise ValueError(f"one prior exponent per order is needed, got {len(hs)} for {len(ks)} orders")
+        raise ValueError(f"hs needs one prior exponent for each KL order: got {len(hs)} exponents for {len(ks)} orders")
     if any(h <= -1 for h in hs):
         raise ValueError(f"prior exponents must be above −1, got {hs}")
     return [Fraction(Fraction(h).limit_denominator(10**6) + 1) / (2 * int(k)) for k, h in zip(ks, hs)]

@@ -54,9 +54,9 @@ def eps_scan_volume(
     Points are drawn log-uniformly in each coordinate and reweighted, so that small ε has draws.
     """
     if dim < 1 or draws < 1:
-        raise ValueError(f"a volume needs at least one dimension and one draw, got {dim} and {draws}")
+        raise ValueError(f"dim and draws must be at least 1, got {dim} and {draws}")
     if not 0 < eps[0] < eps[1] < 1:
-        raise ValueError(f"eps must be an increasing pair inside (0, 1), got {eps}")
+        raise ValueError(f"eps must be two increasing numbers between 0 and 1, got {eps}")
     generator = torch.Generator().manual_seed(seed)
     depth = -math.log(eps[0]) + 3.0  # how far down, in log units, a single coordinate may sit
     u = torch.rand(draws, dim, generator=generator, dtype=torch.float64)
@@ -65,13 +65,16 @@ def eps_scan_volume(
     values = kl(x)
     if values.shape != (draws,) or not torch.isfinite(values).all() or bool((values < 0).any()):
         raise ValueError(
-            f"kl must give one finite, non-negative number a draw, ({draws},); got shape "
+            f"kl must return one finite, non-negative number for each draw, shape ({draws},); got shape "
             f"{tuple(values.shape)} with {int((~(values >= 0)).sum())} negative or NaN"
         )
     grid = np.geomspace(eps[0], eps[1], points)
     inside = int((values < eps[0]).sum())
     if inside < 100:
-        raise ValueError(f"only {inside} draws have K below {eps[0]:g}: raise eps[0] or draws")
+        raise ValueError(
+            f"only {inside} draws have a divergence K below {eps[0]:g}, which is too few for an estimate: use a "
+            "larger eps[0] or more draws"
+        )
     volume = _volumes(values, weight, grid)
     axis = np.log(grid)
     fits = [_fit(axis, np.log(volume), m) for m in range(1, max_m + 1)]

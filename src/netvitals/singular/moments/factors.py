@@ -60,7 +60,7 @@ def lambda_min(matrix: Tensor, spectrum: Tensor | None = None, floor: float = FL
     (0.5, 1)
     """
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.numel() or not torch.isfinite(matrix).all():
-        raise ValueError(f"an eigenvalue needs a square matrix of finite numbers, got shape {tuple(matrix.shape)}")
+        raise ValueError(f"matrix must be square with finite entries, got shape {tuple(matrix.shape)}")
     values = torch.linalg.eigvalsh(matrix.double()) if spectrum is None else spectrum
     above = values > floor * values[-1].clamp_min(1e-300)
     return (float(values[above][0]) if above.any() else 0.0), int((~above).sum())
@@ -91,7 +91,7 @@ def schur_constant(
     0.24374
     """
     if width < 1:
-        raise ValueError(f"a layer has at least one unit, got width {width}")
+        raise ValueError(f"width is the number of units of a layer and must be at least 1, got {width}")
     (m_d, s_d), (m_n, s_n) = dead, live or dead
     rest = width - 1
     return m_d**2 * m_n**2 * rest / (s_d * ((s_n - m_n**2) + rest * m_n**2))
@@ -118,7 +118,10 @@ def joint_mode(
     w_in, w_out = model.get_submodule(first).weight, model.get_submodule(second).weight
     assert isinstance(w_in, Tensor) and isinstance(w_out, Tensor)
     if not 0 <= unit < w_in.shape[0] or w_out.shape[1] != w_in.shape[0]:
-        raise ValueError(f"unit {unit} is not shared by {first} {tuple(w_in.shape)} and {second} {tuple(w_out.shape)}")
+        raise ValueError(
+            f"unit {unit} must be a row of {first}, shape {tuple(w_in.shape)}, and a column of {second}, shape "
+            f"{tuple(w_out.shape)}"
+        )
     r = w_in.detach()[unit] if row is None else row
     c = w_out.detach()[:, unit] if column is None else column
     r, c = (v if float(v.norm()) > 0 else _generic(v) for v in (r, c))
@@ -129,9 +132,12 @@ def joint_mode(
 
 def _unit(direction: Tensor, matrix: Tensor) -> Tensor:
     if direction.ndim != 1 or matrix.shape != (len(direction), len(direction)):
-        raise ValueError(f"the direction must fit the matrix: got {tuple(direction.shape)} for {tuple(matrix.shape)}")
+        raise ValueError(
+            "direction must have as many entries as the matrix has rows or columns: got shape "
+            f"{tuple(direction.shape)} for a matrix of shape {tuple(matrix.shape)}"
+        )
     if not torch.isfinite(direction).all() or float(direction.norm()) == 0.0:
-        raise ValueError("the direction must be finite and not zero")
+        raise ValueError("direction must be a finite vector that is not zero")
     return (direction / direction.norm()).to(matrix)
 
 

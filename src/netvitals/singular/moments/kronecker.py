@@ -63,7 +63,7 @@ class KFAC(Result):
 
     def __getitem__(self, name: str) -> Factor:
         if name not in self.layers:
-            raise KeyError(f"there is no layer {name!r}; K-FAC has {', '.join(self.layers)}")
+            raise KeyError(f"there is no layer {name!r}; the layers with K-FAC factors are {', '.join(self.layers)}")
         return self.layers[name]
 
     def rows(self) -> list[dict[str, Any]]:
@@ -117,19 +117,20 @@ def kfac(
     bias: bool = False,
     spectra: bool = True,
 ) -> KFAC:
-    """A and G of every linear layer, convolution and embedding of ``model``, which is left as it was.
+    """Compute the K-FAC factors A (inputs) and G (output gradients) of every linear layer, convolution and embedding.
 
-    Every module that owns a matrix is in ``layers`` or, with the reason, in ``skipped``.
+    Every module with a weight matrix is listed in ``layers``, or in ``skipped`` with the reason. The model is left
+    unchanged.
 
     Args:
         model: any model that returns one tensor, or an output with ``logits``.
         loss_fn: "mse" (½‖y − f‖²), "ce" (softmax over the last dimension; (N, C) or (N, T, C)), or torch's losses of
             that kind. It fixes the likelihood.
-        batch: what a loader yields; or an iterable of batches, of which one is in memory at a time. A target is needed
-            for the empirical Fisher only.
+        batch: one batch as a data loader yields it; or an iterable of batches, of which one is in memory at a time. A
+            target is needed for the empirical Fisher only.
         mode: "as_is", "train" (batch statistics, dropout modules off) or "eval".
         only: names or patterns of layers, or a function of a name.
-        seed: of the labels drawn for "monte-carlo".
+        seed: seed of the labels drawn for "monte-carlo".
         fisher: "expected", "monte-carlo" or "empirical".
         bias: append a constant 1 to the layer input, so that A covers the bias.
         spectra: also eigenvalues, from moments summed in float64. Without them products are made in the model's own
@@ -143,7 +144,7 @@ def kfac(
             [0.0000, 0.5000]], dtype=torch.float64)
     """
     if fisher not in FISHERS:
-        raise ValueError(f"fisher is one of {', '.join(FISHERS)}, got {fisher!r}")
+        raise ValueError(f"fisher must be one of {', '.join(FISHERS)}, got {fisher!r}")
     means: dict[str, _Means] = {}
     skipped: dict[str, str] = {}
     examples, loss = 0, ""
@@ -153,7 +154,9 @@ def kfac(
         )
         examples, skipped = examples + count, {**left, **skipped}
     if not examples:
-        raise ValueError("there is no batch in what was given: give a batch, a list of them or a loader that has some")
+        raise ValueError(
+            "the data holds no batch: give a batch, a list of batches or a loader that yields at least one"
+        )
     skipped = {name: why for name, why in skipped.items() if name not in means}
     layers = {name: mean.factor(spectra) for name, mean in means.items()}
     return KFAC(layers=layers, fisher=fisher, loss=loss, examples=examples, skipped=skipped)
@@ -205,7 +208,7 @@ def _add(
     targets = task.targets[0] if task.targets else None
     loss = likelihood_of(loss_fn, targets)
     if not task.examples:
-        raise ValueError("the batch is empty: factors are means over examples")
+        raise ValueError("the batch is empty: give at least one example")
     if fisher == "empirical" and targets is None:
         raise ValueError("the empirical Fisher needs labels: give batch as (inputs, targets)")
     calls = _asked_for(model, only)
@@ -215,7 +218,8 @@ def _add(
         usable = [call for call in calls if call.name not in skipped]
         if not usable:
             raise ValueError(
-                "no layer's output needs a gradient: everything that was asked for is frozen or was not called"
+                "none of the selected layers has an output that needs a gradient: all of them are frozen or were not "
+                "called; choose other layers"
             )
         if fisher == "empirical":
             _check_targets(outputs, targets, loss)
@@ -232,7 +236,7 @@ def _asked_for(model: nn.Module, only: Only) -> list[Call]:
     known = {n: m for n, m in model.named_modules() if any(p.ndim > 1 for p in m.parameters(recurse=False))}
     calls = [Call(n, known[n]) for n in picked(known, only, "layer")]
     if not any(_covered(call.module) for call in calls):
-        raise ValueError(f"{type(model).__name__} has no Linear, Conv or Embedding layer that was asked for")
+        raise ValueError(f"{type(model).__name__} has no Linear, Conv or Embedding layer that only= selects")
     return calls
 
 
@@ -252,7 +256,9 @@ def _run(task: Task, calls: list[Call]) -> Tensor:
         for handle in handles:
             handle.remove()
     if not torch.isfinite(outputs).all():
-        raise ValueError("the model's outputs are not finite: look for NaN in the batch or the parameters")
+        raise ValueError(
+            "the model's outputs contain NaN or infinity; a finite output is needed: check the batch and the parameters"
+        )
     return outputs
 
 
@@ -260,14 +266,14 @@ def _check_targets(outputs: Tensor, targets: Any, loss: str) -> None:
     wanted = outputs.shape if loss == "mse" else outputs.shape[:-1]
     if not isinstance(targets, Tensor) or targets.shape != wanted:
         raise ValueError(
-            f"outputs {tuple(outputs.shape)} under {loss} need targets of shape {tuple(wanted)}, got "
-            f"{tuple(targets.shape) if isinstance(targets, Tensor) else type(targets).__name__}"
+            f"with loss {loss} and outputs of shape {tuple(outputs.shape)}, targets must have shape {tuple(wanted)}, "
+            f"got {tuple(targets.shape) if isinstance(targets, Tensor) else type(targets).__name__}"
         )
     if loss == "ce" and (
         targets.is_floating_point() or int(targets.min()) < 0 or int(targets.max()) >= outputs.shape[-1]
     ):
         raise ValueError(
-            f"targets under ce are classes 0 to {outputs.shape[-1] - 1}, got {targets.dtype} from "
+            f"with loss ce, targets must be classes from 0 to {outputs.shape[-1] - 1}, got {targets.dtype} from "
             f"{targets.min():g} to {targets.max():g}; leave ignored positions out of the batch"
         )
 

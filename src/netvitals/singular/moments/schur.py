@@ -68,10 +68,12 @@ def schur_ratios(rows: Tensor, kernel: Tensor | None = None) -> Tensor:
     tensor([0.7500, 0.7500], dtype=torch.float64)
     """
     if rows.ndim != 2 or not rows.numel():
-        raise ValueError(f"activations are (examples, units) with at least one of each, got {tuple(rows.shape)}")
+        raise ValueError(
+            f"activations must have shape (examples, units) with at least one of each, got {tuple(rows.shape)}"
+        )
     x = rows.detach().double()
     if not torch.isfinite(x).all():
-        raise ValueError("the activations are not finite: look for NaN in the batch or the parameters")
+        raise ValueError("the activations contain NaN or infinity: check the batch and the parameters")
     a = x.T @ x / len(x)
     power = a.diagonal()
     live = power > _DEAD * power.mean().clamp_min(1e-300)
@@ -104,7 +106,7 @@ def schur_profile(
 
     Args:
         model: the model, which is left as it was.
-        batch: what a loader yields; a target is not used.
+        batch: one batch as a data loader yields it; a target is not used.
         mode: "eval", "train" (batch statistics, dropout modules off) or "as_is".
         only: names or patterns of layers, or a function of a name.
         seed: of the networks drawn anew.
@@ -120,11 +122,16 @@ def schur_profile(
     """
     task = inputs_of(model, batch)
     if rows < 1 or references < 0 or not task.examples:
-        raise ValueError(f"a batch with examples, rows ≥ 1 and references ≥ 0 are needed, got {rows} and {references}")
+        raise ValueError(
+            f"the batch needs at least one example, rows must be at least 1 and references at least 0; got {rows} and "
+            f"{references}"
+        )
     seen = _inputs(task, rows, mode)
     found = {n: seen[n] for n in picked(seen, only, "hidden layer")}
     if not found:
-        raise ValueError(f"{type(model).__name__} has no hidden Linear or convolution layer to look at")
+        raise ValueError(
+            f"{type(model).__name__} has no hidden Linear or convolution layer; this measurement needs one"
+        )
     drawn = _drawn_anew(task, found, references, rows, mode, seed)
     kernels = {name: _kernel(model, value) for name, value in found.items()}
     return Several(tuple(_profile(name, value, kernels[name], drawn[name]) for name, value in found.items()))

@@ -75,20 +75,22 @@ class Chain:
 
     def __post_init__(self) -> None:
         if self.depth < 1 or self.width < 2:
-            raise ValueError(f"a chain needs depth ≥ 1 and width ≥ 2, got {self.depth} and {self.width}")
+            raise ValueError(f"a chain needs depth ≥ 1 and width ≥ 2, got depth {self.depth} and width {self.width}")
         if self.activation not in ACTIVATIONS:
-            raise ValueError(f"activation {self.activation!r} is not one of {', '.join(ACTIVATIONS)}")
+            raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}, got {self.activation!r}")
         if self.widths and len(self.widths) != self.depth + 1:
-            raise ValueError(f"depth {self.depth} needs {self.depth + 1} widths, got {len(self.widths)}")
+            raise ValueError(f"a chain of depth {self.depth} needs {self.depth + 1} widths, got {len(self.widths)}")
         if any(len(e) != self.depth for e in self.exponents):
-            raise ValueError(f"each direction needs one exponent per layer ({self.depth}), got {self.exponents}")
+            raise ValueError(
+                f"each dead direction needs one exponent for each of the {self.depth} layers, got {self.exponents}"
+            )
         if any(not 0 <= p < self.depth for p in self.norm_after) or self.norm not in ("layer", "rms"):
             raise ValueError(
-                f"a norm is 'layer' or 'rms' and sits at 0 ≤ p < depth, between x_p and W_(p+1); got "
-                f"{self.norm!r} at {self.norm_after}"
+                f"norm must be 'layer' or 'rms', and norm_after must lie between 0 and depth − 1; got {self.norm!r} "
+                f"and {self.norm_after}"
             )
         if any(not 0 <= a < b <= self.depth for a, b in self.skips):
-            raise ValueError(f"a skip (a, b) needs 0 ≤ a < b ≤ depth, got {self.skips}")
+            raise ValueError(f"a skip connection (a, b) needs 0 ≤ a < b ≤ depth, got {self.skips}")
 
     @property
     def powers(self) -> tuple[tuple[float, ...], ...]:
@@ -172,7 +174,9 @@ class AttentionChain:
 
     def __post_init__(self) -> None:
         if self.width % self.heads:
-            raise ValueError(f"width {self.width} does not divide into {self.heads} heads")
+            raise ValueError(
+                f"the width must be a multiple of the number of heads, got width {self.width} and {self.heads} heads"
+            )
 
     def trace(self, t: float, x: Tensor) -> ArchitectureTrace:
         """Inputs, pre-activations and stream at ``t`` on inputs ``x`` (examples, tokens, width)."""
@@ -229,7 +233,7 @@ class SwiGLUStack:
 
     def __post_init__(self) -> None:
         if self.gate not in GATES:
-            raise ValueError(f"gate is one of {', '.join(GATES)}, got {self.gate!r}")
+            raise ValueError(f"gate must be one of {', '.join(GATES)}, got {self.gate!r}")
 
     def trace(self, t: float, x: Tensor) -> ArchitectureTrace:
         """Inputs, pre-activations and stream at ``t`` on inputs ``x`` (examples, width)."""

@@ -151,7 +151,7 @@ def rate_graph(model: nn.Module, batch: Any) -> RateGraph:
     """
     task = inputs_of(model, batch)
     if not task.examples:
-        raise ValueError("the batch is empty: a network is read from a pass")
+        raise ValueError("the batch is empty: give at least one example")
     forward = lambda net, data: output_tensor(call_with(net, data), net)  # logits alone, where there is more
     with plain_kernels():
         anatomy = chart(model, task.inputs, forward=forward)
@@ -178,10 +178,14 @@ class _Reader:
 
     def graph(self) -> RateGraph:
         if len(self.anatomy.outputs) != 1:
-            raise ValueError(f"rates are predicted for a network with one output, got {len(self.anatomy.outputs)}")
+            raise ValueError(
+                f"rates can only be predicted for a network with one output tensor, got {len(self.anatomy.outputs)}"
+            )
         output = self.walk(self.anatomy.outputs[0])
         if not any(s.kind == "layer" for s in self.steps.values()):
-            raise ValueError(f"{self.anatomy.model} has no weight matrix between its input and its output")
+            raise ValueError(
+                f"{self.anatomy.model} has no weight matrix between its input and its output; a rate needs one"
+            )
         steps = tuple(sorted(self.steps.values(), key=self._place))
         found = {s.name: next(x for x in self.layers.values() if x.name == s.name) for s in steps if s.kind == "layer"}
         graph = RateGraph(steps, self._axes(steps, output), dict(self.ends), output, found)
@@ -245,7 +249,7 @@ class _Reader:
         if op is None:
             return 0
         table = self.anatomy.values[op.inputs[0]].name
-        info = next((p for p in self.anatomy.parameters if table in (p.name, *p.ties)), None)
+        info = self.anatomy.parameter(table)
         names = (info.name, *info.ties) if info else ()
         return int(any(x.weight in names and x.role != "embedding" and x.out_dim == 0 for x in self.layers.values()))
 
@@ -278,14 +282,18 @@ class _Reader:
                 rows = every[at] if isinstance(at, slice) else torch.tensor(at)
                 if rows.numel() != count * block.head_dim or name == "v":
                     raise ValueError(
-                        f"there is no rate law for the attention of {block.name}: rows of {name} are unclear"
+                        f"there is no rate law for the attention of {block.name}: netvitals could not match the rows "
+                        f"of its {name} weights to heads"
                     )
                 grid = rows.reshape(count, -1)
             heads = grid.reshape(block.kv_heads, -1, grid.shape[-1]) if len(grid) > block.kv_heads else grid[:, None]
             if name != "q":
                 heads = heads[:, :1]
             elif heads.shape[1] != shared:
-                raise ValueError(f"there is no rate law for the attention of {block.name}: its heads do not divide")
+                raise ValueError(
+                    f"there is no rate law for the attention of {block.name}: its channels cannot be divided evenly "
+                    "among its heads"
+                )
             rows_of = tuple(tuple(h[:, c].tolist()) for h in heads for c in range(h.shape[1]))
             whole = len({r for rows in rows_of for r in rows}) == len(base.rows)
             self.virtual += 1
@@ -380,19 +388,20 @@ class _Reader:
     def _layer(self, layer: Layer) -> Step:
         if layer.reparametrised:
             raise ValueError(
-                f"there is no rate law for {layer.name}: its weight is computed from {', '.join(layer.reparametrised)}"
+                f"there is no rate law for {layer.name}: its weight is computed from other parameters "
+                f"({', '.join(layer.reparametrised)})"
             )
         if layer.part.index:
             raise ValueError(
-                f"there is no rate law for {layer.name}: its weight is a part of {layer.part.parameter}; separate "
-                "nn.Linear projections are covered"
+                f"there is no rate law for {layer.name}: its weight is only a part of the parameter "
+                f"{layer.part.parameter}; use a separate nn.Linear for each projection"
             )
         op = self.anatomy.operations[layer.operation]
         if "convolution" in op.name and op.args[8] != 1:
             raise ValueError(f"there is no rate law for {layer.name}: a grouped convolution has no single dead channel")
-        info = next((p for p in self.anatomy.parameters if layer.weight in (p.name, *p.ties)), None)
+        info = self.anatomy.parameter(layer.weight)
         if info is None:
-            raise ValueError(f"there is no rate law for {layer.name}: its weight is no parameter of the model")
+            raise ValueError(f"there is no rate law for {layer.name}: its weight is not a parameter of the model")
         width, into = info.shape[layer.out_dim], info.shape[1 - layer.out_dim]
         ids = self.id(layer.input)
         conv = "convolution" in op.name
@@ -417,7 +426,7 @@ class _Reader:
             groups = getattr(module, "num_groups", 1)
             kind = "channel" if groups == getattr(module, "num_channels", 0) else kind
         if kind is None:
-            raise ValueError(f"there is no rate law for {norm.name}, a norm of kind {norm.kind}")
+            raise ValueError(f"there is no rate law for {norm.name}: norms of type {norm.kind} are not covered")
         shifts = (norm.bias, f"{norm.module}.running_mean") if kind == "channel" else ()
         return Step(
             "norm", norm.name, (norm.input,), norm.output, norm=kind, homogeneous=kind == "channel", bias=shifts
@@ -430,7 +439,8 @@ class _Reader:
         left, right = (_largest(rise) / _NEAR for rise in (zero - at(-_NEAR), at(_NEAR) - zero))
         if region.kind != "affine" and max(abs(left), abs(right)) < 10 * _NEAR:
             raise ValueError(
-                f"there is no rate law for {region.name}: its slope at zero is 0: a dead channel has no first order"
+                f"there is no rate law for {region.name}: the slope of this activation at zero is 0, so a dead "
+                "channel has no first-order term"
             )
         offset = _largest(zero)
         scales = offset == 0 and all(bool(torch.allclose(at(2 * x), 2 * at(x))) for x in (-0.7, 0.4))
@@ -480,15 +490,16 @@ class _Reader:
             axis = graph.axes[step.output]
             if sizes.setdefault(axis, len(step.rows)) != len(step.rows):
                 raise ValueError(
-                    f"there is no rate law for {step.name}: {sizes[axis]} channels meet its {len(step.rows)}: a "
-                    "dead channel is no single one of them (reshaped or broadcast)"
+                    f"there is no rate law for {step.name}: it combines {sizes[axis]} channels with {len(step.rows)} "
+                    "output channels (reshaped or broadcast?). A dead channel does not stay a single channel"
                 )
         for step in graph.weights:
             axis = graph.axes[step.inputs[0]]
             if not graph.free(axis) and set(graph.reads(step)) != set(range(graph.channels(axis))):
                 raise ValueError(
-                    f"there is no rate law for {step.name}: {graph.channels(axis)} channels come to it as "
-                    f"{len(step.columns)}, mixed or reshaped, so that a dead channel is no single one of them"
+                    f"there is no rate law for {step.name}: its {len(step.columns)} input channels are made from "
+                    f"{graph.channels(axis)} channels (mixed or reshaped). A dead channel does not stay a single "
+                    "channel"
                 )
 
 

@@ -111,20 +111,22 @@ def freeze_probe(
 
 def _check(architecture: object, ts: Sequence[float], noise: float, examples: int, direction: int, fisher: str) -> None:
     if len(ts) < 3 or not all(0 < t < float("inf") for t in ts):
-        raise ValueError(f"an exponent is read from at least three places t > 0, got {list(ts)}")
+        raise ValueError(f"fitting an exponent needs at least three values t > 0 in ts, got {list(ts)}")
     if examples < 2 or not noise >= 0 or direction < 0:
         raise ValueError(
-            f"two examples, noise ≥ 0 and direction ≥ 0 are needed, got {examples}, {noise} and {direction}"
+            f"examples must be at least 2, and noise and direction must not be negative; got {examples}, {noise} and "
+            f"{direction}"
         )
     if fisher not in ("expected", "empirical"):
-        raise ValueError(f"fisher is 'expected' or 'empirical', got {fisher!r}")
+        raise ValueError(f"fisher must be 'expected' or 'empirical', got {fisher!r}")
     if isinstance(architecture, Chain) and direction >= len(architecture.powers):
         raise ValueError(
-            f"this chain has {len(architecture.powers)} dead direction(s), counted from 0; got {direction}"
+            "direction must be between 0 and the number of dead directions of this chain "
+            f"({len(architecture.powers)}) minus 1, got {direction}"
         )
     if not hasattr(architecture, "trace"):
         raise TypeError(
-            f"the freeze probe takes a builder such as Chain or AttentionChain, got {type(architecture).__name__}"
+            f"architecture must be a builder such as Chain or AttentionChain, got {type(architecture).__name__}"
         )
 
 
@@ -163,7 +165,7 @@ def _deltas(trace: ArchitectureTrace, loss: str, target: Tensor, labels: Tensor,
     if loss == "mse":
         return list(torch.autograd.grad(0.5 * (out - target).square().sum(), trace.preactivations))
     if loss != "ce":
-        raise ValueError(f"the freeze probe knows the losses mse and ce, got {loss!r}")
+        raise ValueError(f"loss must be 'mse' or 'ce', got {loss!r}")
     if fisher == "empirical":
         value = torch.nn.functional.cross_entropy(out.flatten(0, -2), labels.flatten(), reduction="sum")
         return list(torch.autograd.grad(value, trace.preactivations))

@@ -51,7 +51,8 @@ class HiddenMarkov:
     def __post_init__(self) -> None:
         if self.length < 2 or not 0 < self.truth < 1:
             raise ValueError(
-                f"a sequence has two symbols or more, each possible; got {self.length} and p = {self.truth}"
+                f"length must be at least 2, and every probability must be positive; got {self.length} and p = "
+                f"{self.truth}"
             )
 
     def outputs(self, theta: Tensor) -> Tensor:
@@ -94,7 +95,7 @@ class Boltzmann:
 
     def __post_init__(self) -> None:
         if self.visible < 2 or self.hidden < 1:
-            raise ValueError(f"two visible units and a hidden one are needed, got {self.visible} and {self.hidden}")
+            raise ValueError(f"visible must be at least 2 and hidden at least 1, got {self.visible} and {self.hidden}")
 
     @property
     def known(self) -> tuple[float, int]:
@@ -103,7 +104,7 @@ class Boltzmann:
             return min(self.visible / 4, (self.visible - 1) / 2), 2 if self.visible == 2 else 1
         if self.visible == 2:  # one quadratic form of full rank: its cone is smooth off the origin
             return 0.5, 1
-        raise LookupError(f"λ of {self.visible} visible and {self.hidden} hidden units is not known here")
+        raise LookupError(f"there is no known λ for {self.visible} visible and {self.hidden} hidden units")
 
     def outputs(self, theta: Tensor) -> Tensor:
         """Log-probabilities of all states, (1, 2^visible); leading dimensions of θ replace the 1."""

@@ -73,7 +73,9 @@ class SplitMixture:
 
     def __init__(self, w: float) -> None:
         if not 0 < w < 1:
-            raise ValueError(f"the mixture's weight must lie inside (0, 1), got {w}: a class of size zero has no mean")
+            raise ValueError(
+                f"the mixture weight must lie strictly between 0 and 1, got {w}: an empty component has no mean"
+            )
         self.w = w
         self.grid = torch.linspace(-12, 12, 4001, dtype=f64)
 

@@ -61,13 +61,13 @@ def softmax_head(logits: Tensor, labels: Tensor) -> SoftmaxHead:
     """c₀ and the memorisation contrast of a batch."""
     flat, y = logits.detach().double().flatten(0, -2), labels.flatten().long()
     if len(flat) != len(y) or not len(y):
-        raise ValueError(f"one label per row of logits is needed, got {len(y)} for {len(flat)}")
+        raise ValueError(f"each row of logits needs one label: got {len(y)} labels for {len(flat)} rows")
     if int(y.min()) < 0 or int(y.max()) >= flat.shape[1]:
         raise ValueError(
-            f"labels are whole numbers from 0 to {flat.shape[1] - 1}, got {int(y.min())} to {int(y.max())}"
+            f"labels must be whole numbers from 0 to {flat.shape[1] - 1}, got {int(y.min())} to {int(y.max())}"
         )
     if not torch.isfinite(flat).all():
-        raise ValueError("the logits are not finite: look for NaN in the batch or the parameters")
+        raise ValueError("the logits contain NaN or infinity: check the batch and the parameters")
     p = flat.softmax(-1)
     # 1 − p_y without cancellation, from the other classes
     others = p.scatter(1, y[:, None], 0.0)

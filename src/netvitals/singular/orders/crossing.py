@@ -80,7 +80,9 @@ def recover_crossing(
     ((1, 1), 0.5, 2)
     """
     if len(normals) < 2:
-        raise ValueError(f"a crossing has at least two sheets, got {len(normals)} normals; for one sheet use kl_order")
+        raise ValueError(
+            f"a normal crossing needs at least two normals, got {len(normals)}; for a single sheet use kl_order"
+        )
     for n in normals:
         check_direction(theta0, n)
     theta0 = theta0.double()
@@ -88,8 +90,8 @@ def recover_crossing(
     values = torch.linalg.svdvals(units)
     if len(units) > theta0.numel() or float(values[-1]) < _DEPENDENT:
         raise ValueError(
-            "the normals are linearly dependent: the sheets of a normal crossing have independent normals, and more "
-            "sheets than that need a resolution of singularities"
+            "the normals are linearly dependent, but a normal crossing needs independent ones: give fewer normals, "
+            "or resolve the singularity first"
         )
     dual = torch.linalg.pinv(units).T  # along row i only the distance to sheet i changes
     total = 1 + _slope(outputs, theta0, _unit(dual.sum(0)), likelihood, ts) / 2
@@ -167,5 +169,8 @@ def _slope(
     values = [float(directional_fisher(outputs, start + t * unit, unit, likelihood)) for t in ts]
     fit = rate_fit(list(ts), values, floor=0.0)
     if fit.used < 3:
-        raise ValueError("the Fisher form is zero along a ray: this direction lies in the singular set")
+        raise ValueError(
+            "the Fisher form is zero along a ray: this direction stays inside the singular set; choose another "
+            "direction"
+        )
     return fit.slope

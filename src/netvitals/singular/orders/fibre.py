@@ -31,14 +31,14 @@ def normal_bundle(fibre: Callable[[Tensor], Tensor], tau0: Tensor) -> Tensor:
     tensor([[1., 0.]], dtype=torch.float64)
     """
     if tau0.ndim != 1:
-        raise ValueError(f"tau0 must be a flat vector of fibre coordinates, got shape {tuple(tau0.shape)}")
+        raise ValueError(f"tau0 must be a flat vector of coordinates along the fibre, got shape {tuple(tau0.shape)}")
     return _complement(jacfwd(fibre)(tau0.double()))
 
 
 def subfamily(outputs: Outputs, theta0: Tensor, basis: Tensor) -> Outputs:
     """The family n ↦ outputs(θ0 + B n): hand it to ``fisher_matrix`` or ``kl_order`` at n = 0."""
     if basis.ndim != 2 or len(basis) != theta0.numel():
-        raise ValueError(f"the basis must be (D, directions) with D = {theta0.numel()}, got {tuple(basis.shape)}")
+        raise ValueError(f"basis must have shape (D, directions) with D = {theta0.numel()}, got {tuple(basis.shape)}")
     return lambda n: outputs(theta0 + basis @ n)
 
 
@@ -52,14 +52,14 @@ def vertical(action: Callable[[Tensor, Tensor], Tensor], theta: Tensor, modes: i
     theta = theta.double()
     zero = torch.zeros(modes, dtype=torch.float64)
     if not torch.allclose(action(zero, theta), theta):
-        raise ValueError("the action at c = 0 must leave the parameters as they are")
+        raise ValueError("the group action must leave the parameters unchanged at c = 0")
     return jacfwd(lambda c: action(c, theta))(zero)
 
 
 def log_metric(theta: Tensor) -> Tensor:
     r"""Diagonal metric $1/\theta_i^2$, which rescalings preserve; parameters must not be zero."""
     if bool((theta == 0).any()):
-        raise ValueError("the logarithmic metric needs parameters that are not zero: it measures relative changes")
+        raise ValueError("the logarithmic metric needs parameters without zeros, because it measures relative changes")
     return 1 / theta.double().square()
 
 
@@ -104,7 +104,7 @@ def quotient_fisher(
     theta = theta.double()
     root = torch.ones_like(theta) if metric is None else metric.double().sqrt()
     if root.shape != theta.shape or not bool((root > 0).all()):
-        raise ValueError(f"the metric is a positive diagonal of {theta.numel()} entries")
+        raise ValueError(f"metric must be a diagonal of {theta.numel()} positive entries")
     f = fisher_matrix(outputs, theta, likelihood)
     basis = _complement(root[:, None] * generators.double()) / root[:, None]
     unit = generators.double() / generators.double().norm(dim=0, keepdim=True)

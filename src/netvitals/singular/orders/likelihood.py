@@ -99,8 +99,8 @@ def get(likelihood: str | Likelihood) -> Likelihood:
         if hasattr(likelihood, "fisher") and hasattr(likelihood, "kl"):
             return likelihood
         raise TypeError(
-            f"a likelihood needs methods fisher(outputs, tangent) and kl(truth, outputs), "
-            f"got {type(likelihood).__name__}"
+            "likelihood must be an object with methods fisher(outputs, tangent) and kl(truth, outputs), got "
+            f"{type(likelihood).__name__}"
         )
     known: dict[str, Likelihood] = {
         "gaussian": Gaussian(),

@@ -46,7 +46,7 @@ def gauge_or_singular(
     ts: Sequence[float] = DEFAULT_TS,
     shift: bool = False,
 ) -> Nature:
-    """Tell the kinds apart by one outward scan (a forward-mode pass per t).
+    """Decide whether a direction is a gauge symmetry, singular or regular, by measuring the divergence along it.
 
     Args:
         outputs: θ (D,) → outputs (n, d) on fixed inputs.
@@ -86,7 +86,7 @@ def along(model: nn.Module, batch: Any, *, direction: Mapping[str, Tensor]) -> t
 
     Args:
         model: a copy of it in float64 is run, in the mode it is in.
-        batch: what a loader yields; a target is not used.
+        batch: one batch as a data loader yields it; a target is not used.
         direction: by parameter name, of the parameter's shape.
 
     Returns:
@@ -106,18 +106,23 @@ def along_task(task: Task, direction: Mapping[str, Tensor]) -> tuple[Outputs, Te
     model = task.model
     params = dict(model.named_parameters(remove_duplicate=False))  # a tied weight moves wherever it is used
     if missing := [n for n in direction if n not in params]:
-        raise ValueError(f"the direction names {missing[0]!r}, which is no parameter of {type(model).__name__}")
+        raise ValueError(
+            f"direction has an entry for {missing[0]!r}, which is not a parameter of {type(model).__name__}; use "
+            "names from model.named_parameters()"
+        )
     if wrong := [n for n in direction if direction[n].shape != params[n].shape]:
         raise ValueError(
-            f"the direction of {wrong[0]} has shape {tuple(direction[wrong[0]].shape)}, the parameter "
-            f"{tuple(params[wrong[0]].shape)}"
+            f"direction[{wrong[0]!r}] has shape {tuple(direction[wrong[0]].shape)}, but the parameter has shape "
+            f"{tuple(params[wrong[0]].shape)}; both must be equal"
         )
     names = list(direction)
     shapes = [params[n].shape for n in names]
     theta = torch.cat([params[n].detach().flatten() for n in names])
     v = torch.cat([direction[n].flatten() for n in names])
     if len({id(params[n]) for n in names}) < len(names):
-        raise ValueError(f"the direction names one tied parameter twice, among {', '.join(names)}")
+        raise ValueError(
+            f"direction has two entries for the same tied parameter, among {', '.join(names)}: give only one of them"
+        )
     moved_ids = {id(params[n]) for n in names}
     rest = {n: p.detach() for n, p in model.named_parameters() if id(p) not in moved_ids}
 

@@ -100,7 +100,7 @@ def kl_along(
     check_direction(theta0, direction)
     family = likelihoods.get(likelihood)
     if not len(ts):
-        raise ValueError("a divergence along a path needs at least one place t")
+        raise ValueError("ts is empty: measuring a divergence along a path needs at least one distance t")
     theta0, direction = promoted(theta0), promoted(direction)
     truth = outputs(theta0)
     check_outputs(truth)
@@ -116,14 +116,15 @@ def kl_order(
     ts: Sequence[float] = DEFAULT_TS,
     shift: bool = False,
 ) -> KLOrder:
-    r"""Order k of ``direction`` at ``theta0``: $k = 1 + \alpha/2$ with $F_v(t) \sim t^\alpha$.
+    r"""Estimate the KL order of a direction: $k = 1 + \alpha/2$, where the Fisher information scales as $F_v(t) \sim
+    t^\alpha$.
 
     Args:
         outputs: θ (D,) → outputs (n, d) on fixed inputs. Half precision is promoted to float64 by ``theta0``.
         theta0: the point, ideally on the singular set; with ``shift=True`` a point near it.
         direction: any non-zero vector of the same shape; it is normalised.
         likelihood: ``"gaussian"`` (``"mse"``), ``"categorical"`` (``"ce"``), or an object with ``fisher`` and ``kl``.
-        ts: where to look; one forward-mode product each (10 by default).
+        ts: distances at which to measure; one forward-mode product each (10 by default).
         shift: fit how far ``theta0`` is from the singular set, instead of taking it as on it.
 
     Returns:
@@ -140,7 +141,7 @@ def kl_order(
     theta = theta0.to(torch.float64)
     t_axis = np.asarray(ts, float)
     if t_axis.size < 3 or not (t_axis > 0).all():
-        raise ValueError(f"an order is read from at least three places t > 0 along the direction, got {list(ts)}")
+        raise ValueError(f"estimating an order needs at least three distances t > 0 in ts, got {list(ts)}")
     truth = outputs(theta)
     check_outputs(truth)
     fisher, kl = [], []
@@ -246,7 +247,7 @@ def score_expansion(outputs: Outputs, theta0: Tensor, direction: Tensor, order: 
     """
     check_direction(theta0, direction)
     if order < 1:
-        raise ValueError(f"the expansion goes to order 1 at least, got {order}")
+        raise ValueError(f"order is the highest order of the expansion and must be at least 1, got {order}")
     v, theta = (direction / direction.norm()).double(), theta0.double()
     check_outputs(outputs(theta))
 
@@ -265,24 +266,26 @@ def score_expansion(outputs: Outputs, theta0: Tensor, direction: Tensor, order: 
 def check_direction(theta: Tensor, direction: Tensor) -> None:
     """A sentence for a direction of the wrong shape, zero or not finite."""
     if not isinstance(theta, Tensor) or not isinstance(direction, Tensor):
-        raise TypeError(f"theta and direction are tensors, got {type(theta).__name__} and {type(direction).__name__}")
+        raise TypeError(
+            f"theta and direction must be tensors, got {type(theta).__name__} and {type(direction).__name__}"
+        )
     if theta.ndim != 1 or direction.shape != theta.shape:
         raise ValueError(
-            f"the direction must have the shape of theta, a flat vector: got {tuple(direction.shape)} for "
-            f"theta {tuple(theta.shape)}"
+            f"direction must be a flat vector of the same shape as theta: got {tuple(direction.shape)} for theta of "
+            f"shape {tuple(theta.shape)}"
         )
     if not torch.isfinite(direction).all() or float(direction.norm()) == 0.0:
-        raise ValueError("the direction must be finite and not zero: a zero vector has no order")
+        raise ValueError("direction must be a finite vector that is not zero, because a zero vector has no order")
 
 
 def check_outputs(outputs: Tensor) -> None:
     """A sentence for outputs without samples, without entries, or with NaN."""
     if outputs.ndim < 2 or not outputs.numel():
         raise ValueError(
-            f"outputs must be (samples, outputs) with at least one of each, got shape {tuple(outputs.shape)}"
+            f"outputs must have shape (samples, outputs) with at least one of each, got shape {tuple(outputs.shape)}"
         )
     if not torch.isfinite(outputs).all():
-        raise ValueError("the outputs are not finite: look for NaN in the data or the parameters")
+        raise ValueError("the outputs contain NaN or infinity: check the data and the parameters")
 
 
 def promoted(x: Tensor) -> Tensor:

@@ -56,9 +56,9 @@ class RateFit(Result):
 def rate_fit(
     ts: Any, ys: Any, *, window: tuple[float, float] | None = None, floor: float | None = None, shift: bool = False
 ) -> RateFit:
-    """Fit $y = c (t + s_0)^p$ on logarithmic axes.
+    """Fit a power law $y = c (t + s_0)^p$ on logarithmic axes.
 
-    A curve that is zero everywhere is flagged "identically zero" with slope NaN, never fitted.
+    A curve that is zero everywhere is not fitted: it gets slope NaN and the flag "identically zero".
 
     Args:
         ts: places t; those that are not positive are left out.
@@ -76,9 +76,9 @@ def rate_fit(
     """
     t, y = np.asarray(ts, float).ravel(), np.asarray(ys, float).ravel()
     if t.shape != y.shape:
-        raise ValueError(f"rate_fit needs one y per t, got {t.size} and {y.size}")
+        raise ValueError(f"rate_fit needs one value in ys for each t in ts, got {t.size} values of t and {y.size} of y")
     if not (np.isfinite(t).all() and np.isfinite(y).all()):
-        raise ValueError("rate_fit: t and y must be finite; look for NaN in the data or a diverged model")
+        raise ValueError("rate_fit needs finite ts and ys: look for NaN in the data or a diverged model")
     nan = math.nan
     peak = np.abs(y).max() if y.size else 0.0
     if peak == 0:

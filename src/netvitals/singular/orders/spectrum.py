@@ -125,10 +125,10 @@ def classify_spectrum(
     *,
     likelihood: str | Likelihood = "gaussian",
 ) -> Classified:
-    """Follow every eigenvalue of F along θ0 + t v and name its class.
+    """Follow every eigenvalue of the Fisher matrix along a path θ0 + t v, and classify how it behaves as t → 0.
 
-    Eigenvectors are matched from one t to the next by their overlaps. A decaying eigenvalue is transversal where its
-    eigenvector stays near the path's direction or the divergence grows along it, tangential otherwise.
+    Eigenvectors at neighbouring values of t are matched by their overlaps. A decaying eigenvalue is transversal if its
+    eigenvector stays near the path's direction, or if the divergence grows along it; otherwise it is tangential.
 
     Args:
         outputs: θ (D,) → outputs (n, d) on fixed inputs.
@@ -153,7 +153,7 @@ def classify_spectrum(
     theta, v = theta0.double(), (direction / direction.norm()).double()
     ts = sorted(float(t) for t in ts)
     if len(ts) < 3 or ts[0] <= 0:
-        raise ValueError(f"following eigenvalues needs at least 3 values of t, all above zero, got {ts}")
+        raise ValueError(f"following eigenvalues needs at least 3 positive values in ts, got {ts}")
     columns, vectors, first = [], None, None
     for t in reversed(ts):
         values, basis = fisher_spectrum(outputs, theta + t * v, family)
@@ -189,7 +189,7 @@ def operational_selection(
     """
     if not len(exponents) or len(exponents) != len(magnitudes):
         raise ValueError(
-            f"one magnitude per exponent is needed, and at least one: got {len(exponents)} exponents and "
+            f"each exponent needs one magnitude, and there must be at least one: got {len(exponents)} exponents and "
             f"{len(magnitudes)} magnitudes"
         )
     peak = max(magnitudes)
@@ -250,7 +250,7 @@ def score_rows(outputs: Outputs, theta: Tensor, family: Likelihood) -> Tensor:
     """Rows r with Σ r rᵀ = F: Jacobian rows times a square root of the output metric."""
     out, pull = vjp(outputs, theta)[:2]
     if not torch.isfinite(out).all():
-        raise ValueError("the outputs are not finite: look for NaN in the data or the parameters")
+        raise ValueError("the outputs contain NaN or infinity: check the data and the parameters")
     n = len(out)
     flat = out.detach().flatten(1)
     d = flat.shape[1]
@@ -261,8 +261,8 @@ def score_rows(outputs: Outputs, theta: Tensor, family: Likelihood) -> Tensor:
         root = torch.diag_embed(p.sqrt()) - p.sqrt()[:, :, None] * p[:, None, :]
     else:
         raise ValueError(
-            f"the Fisher matrix is formed for gaussian and categorical likelihoods, got {family.name}; "
-            "directional_fisher works for any"
+            f"the full Fisher matrix needs a gaussian or categorical likelihood, got {family.name}; "
+            "directional_fisher works with any likelihood"
         )
     seeds = torch.zeros(n * d, n, d, dtype=out.dtype)
     index = torch.arange(n * d)
@@ -280,7 +280,7 @@ def _product(outputs: Outputs, theta: Tensor, v: Tensor, family: Likelihood) -> 
         p = out.softmax(-1)
         metric = p * (tangent - (p * tangent).sum(-1, keepdim=True))
     else:
-        raise ValueError(f"Fisher products exist for gaussian and categorical likelihoods, got {family.name}")
+        raise ValueError(f"Fisher products need a gaussian or categorical likelihood, got {family.name}")
     return vjp(outputs, theta)[1](metric)[0] / len(out)
 
 

@@ -47,7 +47,7 @@ class Data:
         known = [n.removeprefix(prefix) for n, _ in self.model.named_parameters()]
         found = picked(known, only, "parameter")
         if not found:
-            raise ValueError(f"no parameter was asked for; the model has {', '.join(known[:12])}, …")
+            raise ValueError(f"only= selects no parameter; the model has {', '.join(known[:12])}, …")
         return [prefix + n for n in found]
 
 
@@ -77,7 +77,7 @@ def gathered(model: nn.Module, loss_fn: LossFn, batch: Any) -> Data:
     half = any(p.dtype in (torch.float16, torch.bfloat16) for p in model.parameters())
     tasks = [task_of(model, loss_fn, one) for one in batches_of(batch)]
     if not tasks:
-        raise ValueError("the loader gave no batch: there is nothing to estimate from")
+        raise ValueError("the loader yields no batch: give a loader with at least one")
     for task in tasks:
         check_finite((task.args, dict(task.kwargs)), "the data")
     whole = Task(
@@ -90,7 +90,7 @@ def gathered(model: nn.Module, loss_fn: LossFn, batch: Any) -> Data:
     counts = {len(t) for t in tensors((whole.args, dict(whole.kwargs), whole.targets)) if t.ndim}
     if len(counts) != 1 or min(counts) < 3:
         raise ValueError(
-            "inputs and targets must be equally many, at least 3: got "
+            "inputs and targets must have the same number of examples, at least 3; got "
             f"{' and '.join(map(str, sorted(counts))) or 'none'}"
         )
     if half:  # the chains are run in float32
@@ -100,7 +100,7 @@ def gathered(model: nn.Module, loss_fn: LossFn, batch: Any) -> Data:
         return Data(ByRow(whole, own_loss=True), lambda value, _: value, rows, rows)
     (target,) = whole.targets
     if not isinstance(target, Tensor):
-        raise TypeError(f"the target must be one tensor, got a {type(target).__name__}")
+        raise TypeError(f"the target must be a single tensor, got a {type(target).__name__}")
     loss = F.cross_entropy if loss is LOSSES["ce"] and target.ndim == 1 else loss  # which has a fast path
     if len(whole.args) == 1 and isinstance(whole.args[0], Tensor) and not whole.kwargs:
         return Data(model, _on_tensors(model, loss), whole.args[0], target)
@@ -137,7 +137,8 @@ def _joined(parts: Sequence[Any]) -> Any:
         except RuntimeError as error:
             shapes = sorted({tuple(p.shape[1:]) for p in parts})
             raise ValueError(
-                f"the batches cannot be laid end to end, their examples have shapes {shapes}: pad them alike"
+                f"the batches cannot be concatenated because their examples have different shapes {shapes}: pad them "
+                "to one shape"
             ) from error
     if isinstance(first, Mapping):
         return {key: _joined([part[key] for part in parts]) for key in first}

@@ -111,11 +111,14 @@ def waic(log_likelihood: Any) -> WAIC:
 
     ll = np.asarray(log_likelihood, dtype=float)
     if ll.ndim != 2 or ll.shape[0] < 2:
-        raise ValueError(f"waic needs log p(x_i | w_s) as (draws, samples) with at least 2 draws, got shape {ll.shape}")
+        raise ValueError(
+            "waic needs log-likelihoods log p(x_i | w_s) of shape (draws, samples) with at least 2 draws, got shape "
+            f"{ll.shape}"
+        )
     if not np.isfinite(ll).all():
         raise ValueError(
-            f"waic: {int((~np.isfinite(ll)).sum())} of {ll.size} log-likelihoods are not finite; "
-            "leave diverged draws out and say how many"
+            f"waic got {int((~np.isfinite(ll)).sum())} of {ll.size} log-likelihoods that are NaN or infinite: leave "
+            "out diverged draws, and report how many"
         )
     draws, n = ll.shape
     training = -float((logsumexp(ll, axis=0) - math.log(draws)).mean())
@@ -138,11 +141,13 @@ def wbic(losses: Any, n: int) -> float:
     """
     draws = np.asarray(losses, dtype=float)
     if draws.size == 0 or not np.isfinite(draws).all():
-        raise ValueError(f"wbic needs finite mean losses of one draw or more, got {draws.size}; drop diverged ones")
+        raise ValueError(
+            f"wbic needs at least one mean loss, and all must be finite; got {draws.size}: leave out diverged draws"
+        )
     return float(_count(n) * draws.mean())
 
 
 def _count(n: int) -> int:
     if n < 3:
-        raise ValueError(f"the expansion is in 1/n and log log n: n must be at least 3, got {n}")
+        raise ValueError(f"n is the number of samples and must be at least 3, got {n}")
     return n

@@ -15,6 +15,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from netvitals._plot import Plot, Series
 from netvitals.capture import LossFn, Only, Result, Several, one_screen, preserved
 from netvitals.singular.sampling.coefficient import LLC
 from netvitals.singular.sampling.llc import learning_coefficient
@@ -53,6 +54,19 @@ class CoefficientHistory(Result):
         part = {"part": self.part} if self.part else {}
         return [{"step": step, **part, **c.summary()} for step, c in zip(self.steps, self.coefficients)]
 
+    def plot(self) -> Plot:
+        """λ̂ with its standard error over training; what is not to be believed apart."""
+        name = self.part or "λ"
+        series = []
+        for said, ok in (("", True), (", not to be believed", False)):
+            points = [
+                (s, c.mean, c.stderr) for s, c in zip(self.steps, self.coefficients) if c.ok is ok and c.mean == c.mean
+            ]
+            if points:
+                x, y, error = (list(column) for column in zip(*points))
+                series.append(Series(name + said, x, y, error, line=ok))
+        return Plot("step", "learning coefficient", series)
+
     def __str__(self) -> str:
         name = f"{self.part}, " if self.part else ""
         lines = [
@@ -64,7 +78,7 @@ class CoefficientHistory(Result):
 
 @dataclass(frozen=True)
 class PartHistories(Several[CoefficientHistory]):
-    """One history a part.
+    """One history for each part.
 
     Returned by :func:`coefficient_by_part`.
     """
@@ -94,22 +108,22 @@ def coefficient_history(
     warm: bool = True,
     **options: Any,
 ) -> CoefficientHistory:
-    """λ̂ at every checkpoint, with the same data and the same seeds; the model is left as it was.
+    """Estimate the learning coefficient at every checkpoint, with the same data and the same seeds.
 
     Args:
-        model: takes each checkpoint in turn.
+        model: a model into which each checkpoint is loaded in turn.
         loss_fn: a function of (output, target), or a name.
         batch: what :func:`learning_coefficient` takes; a loader is read once per checkpoint.
         checkpoints: step → state dict of ``model``.
         only: names or patterns of parameters, or a function of a name; the others stay fixed.
-        seed: of the chains, the same at every checkpoint.
+        seed: seed of the chains, the same at every checkpoint.
         progress: called with (checkpoints done, all).
         warm: start the chains of a checkpoint where those of the one before ended, with a quarter of the burn-in; not
             for minibatch chains.
         options: passed to :func:`learning_coefficient`.
 
     Returns:
-        One coefficient a checkpoint, in the order of the steps.
+        One coefficient for each checkpoint, in the order of the steps.
 
     >>> import torch
     >>> net = nn.Linear(2, 1)
@@ -121,7 +135,7 @@ def coefficient_history(
     ((0, 100), 2)
     """
     if not checkpoints:
-        raise ValueError("a history needs at least one checkpoint: a mapping from step to state dict")
+        raise ValueError("checkpoints is empty: give a mapping from step to state dict with at least one entry")
     steps = sorted(checkpoints)
     found: list[LLC] = []
     burn = options.pop("burn_in", None)
@@ -158,20 +172,20 @@ def coefficient_by_part(
     progress: Callable[[int, int], None] | None = None,
     **options: Any,
 ) -> PartHistories:
-    """λ̂ of each part of a model, the rest fixed, at every checkpoint.
+    """Estimate the learning coefficient of each part of a model at every checkpoint, with all other parameters fixed.
 
     Args:
-        model: takes each checkpoint in turn.
+        model: a model into which each checkpoint is loaded in turn.
         loss_fn: a function of (output, target), or a name.
         batch: what :func:`learning_coefficient` takes.
         checkpoints: step → state dict of ``model``; without them the model as it is.
         parts: name → names or patterns of its parameters; by default those of :func:`parts_of`.
-        seed: of the chains.
+        seed: seed of the chains.
         progress: called with (checkpoints done, all), over all parts.
         options: passed to :func:`coefficient_history`.
 
     Returns:
-        One history a part.
+        One history for each part.
 
     >>> import torch
     >>> net = nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 1))
@@ -181,7 +195,7 @@ def coefficient_by_part(
     """
     chosen = dict(parts) if parts is not None else parts_of(model)
     if not chosen:
-        raise ValueError(f"{type(model).__name__} has no parts with parameters: name them in parts")
+        raise ValueError(f"{type(model).__name__} has no submodules with parameters: name its parts in parts=")
     states = checkpoints if checkpoints is not None else {0: model.state_dict()}
     total, histories = len(chosen) * len(states), []
     for i, (name, only) in enumerate(chosen.items()):
