@@ -254,7 +254,7 @@ def test_what_cannot_be_measured_is_refused():
     with pytest.raises(ValueError, match="pass mode='eval'"):
         curvature.graph(model, loss, batch)
     own, _, given = reader_models.make("vit")
-    with pytest.raises(ValueError, match="give loss_fn"):
+    with pytest.raises(ValueError, match="Give loss_fn"):
         curvature.graph(own, None, given)
     net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
     batch = torch.randn(5, 3), torch.randn(5, 2)
