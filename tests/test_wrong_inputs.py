@@ -32,7 +32,11 @@ SCHEDULE = torch.optim.lr_scheduler.StepLR(torch.optim.SGD(net().parameters(), l
         (lambda: nv.checkup(net(), "crossentropy", BATCH), ValueError, "did you mean cross_entropy"),
         (lambda: nv.checkup(net().to("meta"), "ce", BATCH), ValueError, "0.weight is on the meta device"),
         (lambda: nv.watch(net().to("meta")), ValueError, "0.weight is on the meta device"),
-        (lambda: nv.watch(torch.optim.SGD(net().parameters(), lr=0.1), net()), TypeError, r"order is \(model, optim"),
+        (
+            lambda: nv.watch(torch.optim.SGD(net().parameters(), lr=0.1), net()),
+            TypeError,
+            r"order of arguments is \(model, optim",
+        ),
         (lambda: nv.checkup(net(), "ce", {"x": BATCH[0], "y": BATCH[1]}), TypeError, "dict of x, y .* give .input"),
         (lambda: nv.checkup(net(), "ce", (BATCH[0].numpy(), BATCH[1])), TypeError, r"NumPy array .* torch\.from_numpy"),
         (lambda: nv.checkup(net(), "ce", DataLoader([BATCH])), TypeError, r"one of its batches, next\(iter\(loader"),

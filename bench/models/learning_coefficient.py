@@ -1,16 +1,23 @@
 """The learning coefficient against exact answers, and its effective draws a second beside devinterp 1.3.2.
 
-    python bench/models/learning_coefficient.py table [--seeds 10] [--out bench/results/learning_coefficient.json]
+    python bench/models/learning_coefficient.py table [--seeds 10] [--only PATTERN] [--out FILE]
     python bench/models/learning_coefficient.py errors [--seeds 20]
     python bench/models/learning_coefficient.py speed [--rounds 5]
+    python bench/models/learning_coefficient.py minibatches
+    python bench/models/learning_coefficient.py readout
     python bench/models/learning_coefficient.py show
 
-``table`` runs every posterior of ``singular.networks.posteriors`` with the settings a user gets (minibatch chains with
-4,000 draws) and asks whether the error lies within three standard errors, or the result says itself that it is not to
-be believed. It goes on where it was interrupted. ``errors`` asks whether error over standard error has variance one on
-targets whose chains mix fast and slowly, among them tanh networks of three units and linear ones of three layers (about
-2 seconds a run on one core). ``speed`` races both libraries on posteriors whose answer is known, at
-equal nβ, γ and chains, devinterp at the best of several learning rates; CPU time, one thread.
+``table`` runs every posterior of ``singular.networks.posteriors`` with the settings a user gets and asks whether the
+error lies within three standard errors, or the result says itself that it is not to be believed. It goes on where it
+was interrupted. ``errors`` asks whether error over standard error has variance one on targets whose chains mix fast and
+slowly, among them tanh networks of three units and linear ones of three layers (about 2 seconds a run on one core).
+``speed`` races both libraries on posteriors whose answer is known, at equal nβ, γ and chains, devinterp at the best of
+several learning rates; CPU time, one thread. ``minibatches`` runs the posteriors that have 512 examples with batches of
+64, in groups of four chains, and devinterp on them. ``readout`` asks ``singular.readout`` for λ of every posterior with
+a pull of 1 and no noise, at the n that has its nβ.
+
+devinterp is installed apart: ``pip install --no-deps devinterp==1.3.2`` into an environment of its own, whose packages
+PYTHONPATH names.
 """
 
 from __future__ import annotations
@@ -21,6 +28,7 @@ import json
 import logging
 import math
 import os
+import re
 import statistics
 import time
 import warnings
@@ -34,12 +42,17 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import torch
+from scipy.optimize import brentq
 from torch.utils.data import DataLoader, TensorDataset
 
 from netvitals import singular
+from netvitals.anatomy import Replicas
 from netvitals.singular.networks.posteriors import Posterior, catalogue, half_square, of_regular, white
-from netvitals.singular.sampling.chains import effective_draws
+from netvitals.singular.sampling.chains import effective_draws, examine
 from netvitals.singular.sampling.coefficient import LLC
+from netvitals.singular.sampling.langevin import Langevin, cooled
+from netvitals.singular.sampling.noise import NoiseSource
+from netvitals.singular.sampling.observables import names, observer
 
 warnings.filterwarnings("ignore")
 logging.disable(logging.WARNING)
@@ -49,18 +62,17 @@ RESULTS = Path(__file__).parents[1] / "results" / "learning_coefficient.json"
 
 def estimate(p: Posterior, seed: int) -> LLC:
     options: dict[str, Any] = {"nbeta": p.nbeta, "localization": p.gamma, "seed": seed}
-    if p.batch_size is not None:
-        options |= {"batch_size": p.batch_size, "draws": 4000, "burn_in": 1000, "chains": 8}
     return singular.learning_coefficient(p.model, half_square, p.batch, **options)
 
 
-def table(seeds: int, out: Path) -> None:
-    rows = json.loads(out.read_text())["rows"] if out.exists() else []
+def table(seeds: int, out: Path, only: str) -> None:
+    whole = stored(out, "rows")
+    rows = whole["rows"]
     done = {(r["posterior"], r["seed"]) for r in rows}
     made: dict[str, Posterior] = {}
     for seed in range(seeds):
         for name, make in catalogue().items():
-            if (name, seed) in done:
+            if (name, seed) in done or name.startswith("minibatches") or not re.search(only, name):
                 continue
             p = made.setdefault(name, make())
             start = time.process_time()
@@ -82,7 +94,7 @@ def table(seeds: int, out: Path) -> None:
                 }
             )
             out.parent.mkdir(exist_ok=True)
-            out.write_text(json.dumps({"rows": rows}, indent=0))
+            out.write_text(json.dumps(whole, indent=0))
         print(f"seed {seed}: {gate(rows)}", flush=True)
 
 
@@ -152,11 +164,110 @@ def show(out: Path) -> None:
     print(gate(rows))
 
 
+def stored(out: Path, part: str) -> dict[str, Any]:
+    """What ``out`` holds, with a list for ``part``."""
+    found: dict[str, Any] = json.loads(out.read_text()) if out.exists() else {"rows": []}
+    found.setdefault(part, [])
+    return found
+
+
+def readouts(out: Path) -> None:
+    """λ by the readout of every posterior that it can be asked for."""
+    for name, make in catalogue().items():
+        found = stored(out, "readout")
+        if name.startswith("minibatches") or name in {r["posterior"] for r in found["readout"]}:
+            continue
+        p = make()
+        if p.gamma != 1.0:
+            continue  # its well is 1
+        n = round(brentq(lambda n, nbeta: n / math.log(n) - nbeta, 3, 1e9, args=(p.nbeta,)))
+        start = time.process_time()
+        said = singular.readout(p.model, "mse", p.x, n=n)
+        triple = said.triple
+        row = {
+            "posterior": name,
+            "exact": p.exact,
+            "n": n,
+            "lambda": triple.lam if triple is not None else None,
+            "stderr": triple.stderr if triple is not None else None,
+            "m": triple.m if triple is not None and math.isfinite(triple.m) else None,
+            "limit": said.limit.lam,
+            "sampled": said.sampled.mean if said.sampled is not None else None,
+            "sampled_stderr": said.sampled.stderr if said.sampled is not None else None,
+            "undetermined": said.undetermined,
+            "cpu_seconds": round(time.process_time() - start, 2),
+        }
+        found["readout"].append(row)
+        out.write_text(json.dumps(found, indent=0))
+        print(row, flush=True)
+
+
 # ---------------------------------------------------------------------- beside devinterp
 
 
-def theirs(p: Posterior, lr: float, draws: int, chains: int, batch: int, seed: int) -> tuple[float, float, float]:
-    """Mean, effective draws of the loss, CPU seconds of devinterp's SGLD, with a burn-in of half the draws."""
+def minibatches(groups: int, out: Path) -> None:
+    """Chains on batches of 64 in groups of four, each with its own mean and error, tuned and run together."""
+    for name, make in catalogue().items():
+        whole = stored(out, "minibatches")
+        p = make()
+        if p.batch_size is None or name in {r["posterior"] for r in whole["minibatches"]}:
+            continue
+        start = time.process_time()
+        copies = Replicas(p.model, half_square)
+        streams = [NoiseSource(0, c) for c in range(4 * groups)]
+        chain = Langevin(copies, p.batch, streams=streams, nbeta=p.nbeta, gamma=p.gamma, batch=p.batch_size)
+        chain.burn(1000, "auto", True, lambda: None)
+        seen, virials = chain.sample(400, 10, observer(copies.start, 0), lambda: None)
+        for group in range(groups):
+            some = slice(4 * group, 4 * group + 4)
+            traces = {k: trace[some] for k, trace in zip(names(), seen)}
+            health, _ = examine(traces, 1e3 * copies.size)
+            mean, stderr, heat = cooled(seen[0, some], virials[some], seen[1:, some])
+            whole["minibatches"].append(
+                {
+                    "posterior": name,
+                    "exact": p.exact,
+                    "seed": group,
+                    "mean": mean,
+                    "raw": float(seen[0, some].mean()),
+                    "stderr": stderr,
+                    "heat": heat,
+                    "ok": health.ok and abs(heat) < 0.25,
+                    "r_hat": health.r_hat,
+                    "effective_draws": health.effective_draws,
+                    "cpu_seconds": round((time.process_time() - start) / groups, 2),
+                }
+            )
+        out.write_text(json.dumps(whole, indent=0))
+        print(f"{name}: {gate(whole['minibatches'])}", flush=True)
+
+
+def peer_on_minibatches(out: Path) -> None:
+    """devinterp's SGLD with 4 chains × 1,500 draws after 500 steps, at two learning rates."""
+    for name, make in catalogue().items():
+        p = make()
+        if p.batch_size is None:
+            continue
+        for lr in (1e-4, 1e-3):
+            found = stored(out, "devinterp")
+            if any(r["posterior"] == name and r["lr"] == lr for r in found["devinterp"]):
+                continue
+            try:
+                mean, _, seconds = theirs(p, lr, 1500, 4, p.batch_size, seed=0, burn=500)
+            except RuntimeError:  # it stops at the first NaN
+                mean, seconds = math.nan, math.nan
+            numbers = {"mean": mean, "cpu_seconds": round(seconds, 2)}
+            row = {"posterior": name, "lr": lr, "exact": p.exact}
+            row |= {k: v if math.isfinite(v) else None for k, v in numbers.items()}
+            found["devinterp"].append(row)
+            out.write_text(json.dumps(found, indent=0))
+            print(row, flush=True)
+
+
+def theirs(
+    p: Posterior, lr: float, draws: int, chains: int, batch: int, seed: int, burn: int | None = None
+) -> tuple[float, float, float]:
+    """Mean, effective draws of the loss, CPU seconds of devinterp's SGLD; by default half the draws are burn-in."""
     from devinterp.optim import SGLD
     from devinterp.slt.sampler import estimate_learning_coeff_with_summary
 
@@ -173,7 +284,7 @@ def theirs(p: Posterior, lr: float, draws: int, chains: int, batch: int, seed: i
         optimizer_kwargs={"lr": lr, "localization": p.gamma, "nbeta": p.nbeta},
         num_chains=chains,
         num_draws=draws,
-        num_burnin_steps=draws // 2,
+        num_burnin_steps=draws // 2 if burn is None else burn,
         init_loss=baseline,
         seed=seed,
         verbose=False,
@@ -258,15 +369,21 @@ def speed(rounds: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("task", choices=("table", "errors", "speed", "show"))
+    parser.add_argument("task", choices=("table", "errors", "speed", "minibatches", "readout", "show"))
+    parser.add_argument("--only", default="", help="posteriors whose names match")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     if options.task == "table":
-        table(options.seeds, options.out)
+        table(options.seeds, options.out, options.only)
     elif options.task == "errors":
         errors(options.seeds)
+    elif options.task == "minibatches":
+        minibatches(options.seeds, options.out)
+        peer_on_minibatches(options.out)
+    elif options.task == "readout":
+        readouts(options.out)
     elif options.task == "show":
         show(options.out)
     else:

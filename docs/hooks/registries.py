@@ -78,7 +78,7 @@ def vital_signs() -> str:
             ]
             parts += [
                 f"### How to read {kind.title.lower()} {{ #read-{name} data-toc-label='How to read' }}",
-                table(("finding", "healthy", "threshold"), rows),
+                table(("finding", "healthy", "reported if"), rows),
             ]
         else:
             parts.append("No finding uses this vital sign.")

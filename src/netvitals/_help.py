@@ -27,9 +27,9 @@ CODES: dict[str, Code] = {
     ),
     "alert-failed": Code(
         "A finding could not be sent to `on_finding`",
-        "Your function raised an error, or the web hook has an invalid address, did not answer in time, or answered "
-        "with an error or a redirect. Its path and query are treated as a secret and never printed. Training "
-        "continues.",
+        "Your function raised an error, or the web hook could not be reached: an invalid address, no answer in "
+        "time, an error or a redirect. The path and query of a web hook are treated as a secret and never printed. "
+        "Training continues.",
         "Call the function yourself with `watch.findings()[0]`, or send a request to the address by hand. The findings "
         "are stored in the run in any case.",
     ),
@@ -80,7 +80,7 @@ CODES: dict[str, Code] = {
     "lost-measurements": Code(
         "Measurements are lost",
         "The run file could not be written before training ended, or measurements came faster than the disk could "
-        "store them. Those still in memory were lost. The run stores how many.",
+        "store them. Measurements that were still in memory were lost. The run records how many.",
         "Check the disk: is it full, unmounted, over quota, or a slow network drive? Choose a `run=` on a local "
         "disk, or measure less often (`every=`). Training was not affected.",
     ),
@@ -112,15 +112,15 @@ CODES: dict[str, Code] = {
     ),
     "ranks-apart": Code(
         "The ranks no longer measure together",
-        "One rank is not watched, has measured other places, or did not answer in time. Waiting for it would stop your "
-        "training. From now on only rank 0 is recorded.",
+        "One rank is not watched, has measured other places, or did not answer in time. Waiting for this rank would "
+        "stop your training. From now on only rank 0 is recorded.",
         "Call `nv.watch` on every rank with the same arguments, after wrapping the model. All ranks must make the same "
         "steps.",
     ),
     "sharded": Code(
         "A sharded parameter cannot be measured",
         "The parameter is split over ranks in a way that this version does not support (FSDP with "
-        "`use_orig_params=False`, or partial sums), so its full value is not available.",
+        "`use_orig_params=False`, or partial sums). Its full value is not available.",
         "Use FSDP2 (`fully_shard`) or `use_orig_params=True`. Activations are measured in any case.",
     ),
     "tracker-failed": Code(
@@ -143,15 +143,15 @@ CODES: dict[str, Code] = {
     ),
     "vital-failed": Code(
         "A vital sign failed at one place and is turned off there",
-        "The vital sign raised an error on the tensors of this place. It continues at all other places, and `skipped` "
-        "names this one.",
+        "The vital sign raised an error on the tensors of this place. The vital sign continues at all other places, "
+        "and `skipped` names the failed one.",
         "If you wrote the vital sign, test it with `nv.checkup(..., vitals=[it])`; the message contains the error. "
-        "If it is part of netvitals, please report the message.",
+        "If the vital sign is part of netvitals, please report the message.",
     ),
     "vital-unsound": Code(
         "A vital sign is not written correctly",
-        "A vital sign needs a unique `name` and a method such as `activation(recorder, view)`. It must record one "
-        "value for each site and metric.",
+        "A vital sign needs a unique `name` and a method such as `activation(recorder, view)`. A vital sign must "
+        "record one value for each site and metric.",
         "See the example in the docstring of `netvitals.capture.Vital`.",
     ),
     # ---------------------------------------------------------------- the batch, the model and the loss
@@ -159,8 +159,8 @@ CODES: dict[str, Code] = {
         "The batch contains nothing to measure",
         "The batch has no tensor with elements, is an exhausted iterator, or has only one example where batch norm "
         "needs two.",
-        "Give `(x, y)` with x of shape (batch size, …) and a batch size of at least 2, or a loader that can be read "
-        "again.",
+        "Give `(x, y)` with x of shape (batch size, …) and a batch size of at least 2. A loader must be readable "
+        "more than once.",
     ),
     "lazy-parameters": Code(
         "A lazy parameter has no shape yet",
@@ -169,16 +169,16 @@ CODES: dict[str, Code] = {
     ),
     "likelihood-unknown": Code(
         "The type of likelihood cannot be determined",
-        "Fisher matrices, λ and K-FAC depend on whether outputs are class scores or real values. A loss function of "
-        "your own does not tell netvitals which.",
+        "Fisher matrices, λ and K-FAC depend on whether outputs are class scores or real values. From your own loss "
+        "function, netvitals cannot tell which of the two applies.",
         "Pass `loss_fn` as `'ce'` or `'mse'`, or use torch's `cross_entropy` or `mse_loss`.",
     ),
     "no-loss": Code(
         "There is no loss",
         "No `loss_fn` was given and the model's output contains no loss, or the batch has no target, or the loss is "
         "not one number.",
-        "Give a function `loss_fn(output, target)` that returns the mean loss, and a batch `(x, y)`. Or use a model "
-        "that returns `.loss`, with a batch that has labels.",
+        "Give a function `loss_fn(output, target)` that returns the mean loss, and a batch `(x, y)`. A model that "
+        "returns `.loss` also works, with a batch that has labels.",
     ),
     "no-memory": Code(
         "The measurement would exceed the memory budget",
@@ -207,9 +207,10 @@ CODES: dict[str, Code] = {
     ),
     "overwritten": Code(
         "The output of a layer was overwritten in place",
-        "An in-place operation such as `relu_` overwrote the tensor before its gradient was computed. Autograd did not "
-        "need the old values, but this measurement does.",
-        "You need not do anything: the other measurements of this layer exist. To measure it, set `inplace=False`.",
+        "An in-place operation such as `relu_` overwrote the tensor before its gradient was computed. Autograd did "
+        "not need the old values, but the measurement needed them.",
+        "You need not do anything: the other measurements of this layer exist. To measure the gradient of this "
+        "layer too, set `inplace=False`.",
     ),
     # ---------------------------------------------------------------- runs on disk
     "checkpoint-unreadable": Code(
@@ -272,8 +273,8 @@ CODES: dict[str, Code] = {
     ),
     "missing-extra": Code(
         "An optional package is not installed",
-        "netvitals itself needs few packages. Notebooks, trackers, trainers and the live page need additional ones, "
-        "which are installed as extras.",
+        "netvitals itself needs few packages. Notebooks, trackers, trainers and the live page need additional "
+        "packages, which are installed as extras.",
         "Run the `pip install 'netvitals[EXTRA]'` of the message. `netvitals doctor` lists all extras.",
     ),
     "needs-probe": Code(

@@ -160,7 +160,7 @@ class Plot:
         """Write the plot with its legend to an SVG file.
 
         Args:
-            path: of the file.
+            path: path of the file.
 
         Returns:
             The path written.

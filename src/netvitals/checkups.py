@@ -136,14 +136,14 @@ def checkup(
 
     Args:
         model: the model as it stands.
-        loss_fn: a function of (output, target) that gives one number, its name, or None where the model's output holds
+        loss_fn: a function of (output, target) that gives one number, its name, or None if the model's output contains
             its own loss.
-        batch: what a loader yields: ``(x, y)``, several inputs and a target, a dict.
+        batch: one batch as a data loader yields it: ``(x, y)``, several inputs and a target, a dict.
         mode: ``"train"``: BatchNorm uses the statistics of the batch, dropout modules are off; ``"eval"``; ``"as_is"``.
         vitals: vital signs, or their names; all that are on by default if left out, ``"default"`` among names.
         curvature: also the curvature between layers.
-        curvature_seconds: about so long it may take; a large model is measured on fewer examples and with fewer probes
-            then, and ``curvature_note`` says what was left out.
+        curvature_seconds: approximate time limit in seconds; a large model is measured on fewer examples and with fewer
+            probes then, and ``curvature_note`` says what was left out.
         singular: also the dead directions that need no rate: norm kernels, the stream's floor, V–O, redundant units.
         optimizer: what will train the model, or the learning rate of plain gradient descent: with it the end of the
             plateau is forecast that a network of small layers begins with (:func:`netvitals.saddle.plateau`).

@@ -123,7 +123,7 @@ def test_the_buggy_network_of_the_demo_is_the_worse_one_with_every_seed(call, tm
 def test_report_writes_the_page_and_prints_the_findings(call, run, tmp_path):
     code, out, _ = call("report", str(run))
     assert code == 0
-    assert "note" in out and "Sparsity is past the cliff in fc1.act" in out.replace("\n", " ")
+    assert "note" in out and "Activations are too sparse in fc1.act" in out.replace("\n", " ")
     assert (run / "report.html").is_file()
     code, out, _ = call("report", str(run / "run.sqlite"), "--out", "elsewhere/page.html")
     assert code == 0 and (tmp_path / "elsewhere" / "page.html").is_file()

@@ -41,15 +41,15 @@ def run(tmp_path):
 def test_a_rule_is_explained_with_its_null_its_threshold_and_its_source(call):
     code, out, _ = call("explain", "dead units")
     assert code == 0
-    for word in ("in health:", "speaks beyond:", "source:", "refuted by:"):
+    for word in ("healthy:", "reported if:", "source:", "not a problem if:"):
         assert word in out, word
 
 
 def test_a_finding_of_a_run_is_explained_with_its_measurements(call, run):
     code, out, _ = call("explain", "1", str(run))
-    assert code == 0 and "gradients carried over" in out and "found: critical" in out
+    assert code == 0 and "gradients carried over" in out and "finding: critical" in out
     code, out, _ = call("explain", "gradients carried over", str(run))
-    assert code == 0 and "found: critical" in out
+    assert code == 0 and "finding: critical" in out
     code, out, _ = call("explain", "underflow", str(run))
     assert code == 0 and "has no finding of 'underflow'" in out
 

@@ -58,7 +58,7 @@ def test_the_benchmarks_figures_are_those_of_its_page():
         _, named, _, *rest = row.split(" | ")
         assert shown == " | ".join([named, *rest[:3]])
     third = re.search(r"^\| third collection .*?^\| cause named \| (\d+ of \d+) ", page, re.S | re.M)
-    assert f"`nv.watch` named the cause of {third[1]} bugs." in TEXT
+    assert f"`nv.watch` named the cause of {third[1]} bugs." in " ".join(TEXT.split())
 
 
 def test_the_forecasts_figures_are_those_of_their_page():

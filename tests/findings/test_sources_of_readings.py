@@ -30,7 +30,7 @@ def test_no_rule_stumbles_over_series_of_one_point_or_of_nothing_but_nan():
 def test_sources_that_cannot_be_read_get_a_sentence():
     with pytest.raises(TypeError, match="open a run with"):
         diagnose("runs/first")
-    with pytest.raises(TypeError, match="expected Reading"):
+    with pytest.raises(TypeError, match="expected Measurement"):
         diagnose([1, 2, 3])
     with pytest.raises(ValueError, match="lacks value"):
         diagnose(pl.DataFrame({"step": [1], "vital": ["a"], "site": ["b"], "metric": ["c"]}))

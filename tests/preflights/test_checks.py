@@ -150,7 +150,7 @@ def test_loss_at_initialisation(gain, status):
     model = net()
     model[2].weight.data.mul_(gain)
     found = run(model, data())["loss at initialisation"]
-    assert found.status == status and f"guessing costs {math.log(4):.4g}" in found.measured
+    assert found.status == status and f"guessing gives {math.log(4):.4g}" in found.measured
 
 
 def test_loss_at_initialisation_of_targets_far_from_zero():

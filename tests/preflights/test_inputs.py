@@ -98,13 +98,13 @@ def test_an_empty_loader_and_wrong_arguments_get_sentences():
     model = net()
     with pytest.raises(ValueError, match="no batch"):
         nv.preflight(model, "ce", [])
-    with pytest.raises(TypeError, match=r"needs a torch\.nn\.Module.* the order is"):
+    with pytest.raises(TypeError, match=r"needs a torch\.nn\.Module.* the order of arguments is"):
         nv.preflight("ce", model, [classes()])
     with pytest.raises(TypeError, match=r"optimizer must be a torch\.optim\.Optimizer"):
         nv.preflight(model, "ce", [classes()], 0.1)
-    with pytest.raises(ValueError, match="must be positive"):
+    with pytest.raises(ValueError, match="must both be positive"):
         nv.preflight(model, "ce", [classes()], batches=0)
-    with pytest.raises(ValueError, match="2 losses need as many optimizers"):
+    with pytest.raises(ValueError, match="2 losses need 2 optimizers"):
         nv.preflight([model, net()], [min, max], [classes()], torch.optim.SGD(model.parameters(), lr=0.1))
     with pytest.raises(TypeError, match=r"function of \(models, batch\)"):
         nv.preflight([model, net()], None, [classes()])

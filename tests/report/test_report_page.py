@@ -141,7 +141,7 @@ def test_metadata_and_skipped_places_are_told(run, page):
 def test_a_calm_run_says_so_and_lists_what_was_checked():
     measurements = [Measurement(i, "sparsity", "a", "hard", 0.4) for i in range(30)]
     text = report.render(measurements)
-    assert "Is activation sparsity below the level at which runs lose?" in text
+    assert "Is activation sparsity below the level that costs accuracy?" in text
     assert re.search(r"No problem found, but only \d of \d+ checks could run", text), (
         "silence for want of measurements is not health"
     )

@@ -13,7 +13,14 @@ if TYPE_CHECKING:
     from netvitals.report import Series as Series
     from netvitals_lab.engine.claim import Claim as Claim
     from netvitals_lab.engine.claim import Expected as Expected
+    from netvitals_lab.engine.claim import Measured as Measured
+    from netvitals_lab.engine.claim import above as above
+    from netvitals_lab.engine.claim import at_least as at_least
+    from netvitals_lab.engine.claim import at_most as at_most
+    from netvitals_lab.engine.claim import below as below
+    from netvitals_lab.engine.claim import between as between
     from netvitals_lab.engine.claim import within as within
+    from netvitals_lab.engine.declaring import Claims as Claims
     from netvitals_lab.engine.exporting import export as export
     from netvitals_lab.engine.judging import judge as judge
     from netvitals_lab.engine.judging import trial_keys as trial_keys
@@ -63,7 +70,8 @@ if TYPE_CHECKING:
 
 # module → the names it holds; loaded when first used, so that `netvitals --help` needs no torch
 _HOMES = {
-    "engine.claim": "Claim Expected within",
+    "engine.claim": "Claim Expected Measured above at_least at_most below between within",
+    "engine.declaring": "Claims",
     "engine.exporting": "export",
     "engine.judging": "judge trial_keys",
     "engine.page": "render_page write_page",

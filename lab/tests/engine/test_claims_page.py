@@ -160,6 +160,14 @@ def test_the_headline_claims_are_open_and_the_others_folded():
     assert 'class="folded"' not in page_of(Verdict("holds", 0.5))
 
 
+def test_a_long_note_is_folded_behind_its_beginning():
+    note = "; ".join(["mean over seeds", *(f"activation {i} at θ = .10 {i / 7:.3f}" for i in range(40))])
+    page = page_of(Verdict("holds", 0.5, note=note))
+    shown, folded = page.split("<summary>more numbers</summary>")
+    assert "activation 0" in shown and "activation 39" not in shown and "activation 39" in folded
+    assert "more numbers" not in page_of(Verdict("holds", 0.5, note="mean over seeds"))
+
+
 def test_the_page_escapes_and_needs_no_network():
     page = page_of(Verdict("holds", note="<script>alert(1)</script>", excluded=(("<b>", "why"),), trials=1))
     assert "<script>alert" not in page and "a &lt; b &amp; c" in page

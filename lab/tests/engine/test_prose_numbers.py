@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,13 +13,15 @@ from netvitals_lab.engine.status import recorded_verdicts
 from netvitals_lab.engine.verdict import JUDGED
 
 DOCS = Path(__file__).parents[3] / "docs"
+CHANGES = DOCS / "verdicts" / "changes.md"
+BEFORE = "421112e5"  # the commit that the changes are counted from
 WRITTEN = ("verdicts/", "papers/")  # by the record itself
 LINK = re.compile(r'\[([^\]]+)\]\([^)\s]*?(?:verdicts/)?([\w-]+)\.md[^)\s]*\s+"([\w-]+/[^"]+)"\)')
 NUMBER = re.compile(r"[-−+]?\d[\d,]*\.?\d*(?:e[-−+]?\d+)?|[-−+]?\.\d+")
 PAGES = [
     p
     for p in sorted(DOCS.rglob("*.md"))
-    if not str(p.relative_to(DOCS)).startswith(WRITTEN) or p == DOCS / "verdicts" / "index.md"
+    if not str(p.relative_to(DOCS)).startswith(WRITTEN) or p in (DOCS / "verdicts" / "index.md", CHANGES)
 ]
 QUOTED = [(p.relative_to(DOCS).as_posix(), *m.groups()) for p in PAGES for m in LINK.finditer(p.read_text("utf-8"))]
 
@@ -66,14 +69,9 @@ def test_a_quoted_number_is_the_one_on_record(page, text, paper, claim):
     assert not wrong(text, claim), f"{page}: [{text}] against {recorded_verdicts()[claim].number}"
 
 
-def test_the_page_over_all_papers_counts_as_the_record_does():
-    lines = (DOCS / "verdicts" / "index.md").read_text("utf-8").splitlines()
-    assert len(lines) <= 60
-    said = {
-        m[1]: [int(n) for n in m[2].split("|")] for x in lines if (m := re.match(r"\| \[.*\]\((.*)\.md\) \|(.*)\|$", x))
-    }
+def tally(kinds: tuple[str, ...]) -> dict[str, list[int]]:
+    """By paper: its statements, those judged, those of each kind; then corrections and statements of ours."""
     found = lab.standings(lab.all_claims(), None, recorded=True)
-    kinds = ("holds", "reproduced", "fails", "erratum", "not-reproduced", "underspecified")
     counted = {}
     for paper in sorted({s.claim.paper for s in found}):
         mine = [s for s in found if s.claim.paper == paper]
@@ -84,4 +82,52 @@ def test_the_page_over_all_papers_counts_as_the_record_does():
             *(status.count(k) for k in kinds),
             *(sum(s.claim.whose == w for s in mine) for w in ("correction", "ours")),
         ]
-    assert said == counted
+    return counted
+
+
+KINDS = ("holds", "reproduced", "fails", "erratum", "not-reproduced", "underspecified")
+
+
+def test_the_page_over_all_papers_counts_as_the_record_does():
+    lines = (DOCS / "verdicts" / "index.md").read_text("utf-8").splitlines()
+    assert len(lines) <= 60
+    said = {
+        m[1]: [int(n) for n in m[2].split("|")] for x in lines if (m := re.match(r"\| \[.*\]\((.*)\.md\) \|(.*)\|$", x))
+    }
+    assert said == tally(KINDS)
+
+
+def counts(when: str) -> dict[str, list[int]]:
+    """The rows of the page of changes."""
+    lines = CHANGES.read_text("utf-8").splitlines()
+    rows = [re.match(rf"\| ([\w-]+) \| {when} \|(.*)\|$", line) for line in lines]
+    return {m[1]: [int(n) for n in m[2].split("|")] for m in rows if m}
+
+
+def test_the_page_of_changes_counts_as_the_record_does():
+    assert counts("after") == {paper: numbers[:-2] for paper, numbers in tally(KINDS).items()}
+
+
+def test_the_page_of_changes_counts_the_past_as_its_commit_did():
+    """At least as many of every kind stood on the pages of then, which counted our own statements too."""
+    labels = ("holds", "fails", "erratum", "not reproduced at this scale", "underspecified")
+    for paper, (statements, judged, *of) in counts("before").items():
+        asked = ["git", "show", f"{BEFORE}:docs/verdicts/{paper}.md"]
+        then = subprocess.run(asked, cwd=DOCS, capture_output=True, text=True, timeout=60)
+        if then.returncode:
+            pytest.skip(f"commit {BEFORE} is not in this clone")
+        line = then.stdout.splitlines()[2].split(".")[0]
+        assert statements == int(re.match(r"(\d+) claims", line)[1]) - int(
+            re.search(r"(\d+) of them are ours", line)[1]
+        )
+        most = [int(m[1]) if (m := re.search(rf"(\d+) {label}\\b", line)) else 0 for label in labels]
+        known = [of[0], *of[2:]]
+        assert judged == sum(of) and all(k <= m for k, m in zip(known, most))
+
+
+def test_the_ten_verdicts_in_doubt_are_those_on_record():
+    rows = re.findall(r"^\| ([\w-]+/[\w-]+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", CHANGES.read_text("utf-8"), re.M)
+    assert len(rows) == 10 == len({claim for claim, *_ in rows})
+    found = {s.claim.id: s for s in lab.standings(lab.all_claims(), None, recorded=True)}
+    assert {claim: label for claim, label, *_ in rows} == {c: found[c].verdict.label for c, *_ in rows}
+    assert all(found[claim].claim.whose == "paper" for claim, *_ in rows)

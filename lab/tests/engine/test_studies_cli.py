@@ -15,8 +15,8 @@ import pytest
 
 from netvitals.cli import main
 from netvitals_lab import Results, all_studies, find_studies
-from netvitals_lab.papers.activations.claims import CLAIMS as activation_claims
-from netvitals_lab.papers.weight_drift.theorem_claims import CLAIMS as theorem_claims
+from netvitals_lab.papers.activations.claims import claim as activation_claims
+from netvitals_lab.papers.weight_drift.theorem_claims import claim as theorem_claims
 
 pytestmark = pytest.mark.usefixtures("listed_once")
 

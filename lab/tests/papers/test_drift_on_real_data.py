@@ -7,7 +7,7 @@ import torch
 
 from netvitals.anatomy.kinds import by_output, layer_kind
 from netvitals.drift import centre_weights
-from netvitals_lab.papers.weight_drift import dialling, drift_judges, suppression_costs
+from netvitals_lab.papers.weight_drift import dialling, drift_claims, suppression_costs
 from netvitals_lab.papers.weight_drift._real import hidden_weights, needed, task
 from netvitals_lab.papers.weight_drift._text import EMBEDDED
 from netvitals_lab.papers.weight_drift.architectures import Architectures, trials
@@ -38,7 +38,7 @@ def run(zeros, *, seeds=5, noise=0.001):
     ],
 )
 def test_the_dial_is_judged_by_zeros_over_paired_seeds(zeros, status):
-    verdict = turned(run(zeros))
+    verdict = turned.judge(run(zeros))
     assert verdict.status == status, str(verdict)
     assert verdict.seeds == 5 and verdict.interval is not None
     table = [name for name in verdict.facts if "hidden drift_z" in name]
@@ -46,7 +46,7 @@ def test_the_dial_is_judged_by_zeros_over_paired_seeds(zeros, status):
 
 
 def test_the_dial_of_one_seed_is_not_judged():
-    assert turned(run({None: 0.5, 0.15: 0.4, 4.5: 0.6}, seeds=1)).status == "not-judged"
+    assert turned.judge(run({None: 0.5, 0.15: 0.4, 4.5: 0.6}, seeds=1)).status == "not-judged"
 
 
 def test_a_conv1d_stays_a_linear_layer_when_its_weight_is_reparametrised():
@@ -99,7 +99,7 @@ def sites(change):
     ("sgd", "adam", "status"), [(-0.4, -0.3, "holds"), (-0.4, 0.3, "underspecified"), (0.1, -0.01, "fails")]
 )
 def test_architectures_sink_only_beyond_their_interval(sgd, adam, status):
-    verdict = drift_judges.architectures(sites({("mlp", "sgd"): sgd, ("mlp", "adam"): adam}))
+    verdict = drift_claims.networks.judge(sites({("mlp", "sgd"): sgd, ("mlp", "adam"): adam}))
     assert verdict.status == status, str(verdict)
     assert verdict.seeds == 5
 

@@ -144,9 +144,11 @@ def test_accuracy_with_groupnorm_is_paired_by_seed():
     assert table_claims.accuracy([{**r, "accuracy": 0.5} for r in rows]).status == "fails"
 
 
-def test_the_papers_numbers_against_each_other():
+def test_the_papers_numbers_against_each_other(tmp_path):
     """What no rounding reconciles is an erratum, what the text leaves open is underspecified, the rest holds."""
-    found = lab.run("gate-density-arithmetic", scale="small", engine="inline", results=None, progress=False)
+    found = lab.run(
+        "gate-density-arithmetic", scale="small", engine="inline", results=tmp_path / "a.sqlite", progress=False
+    )
     by = {c.partition("/")[2]: v for c, v in found.verdicts.items()}
     assert {n for n, v in by.items() if v.status == "holds"} == {"N9", "N15", "N19", "N19-20"}
     assert by["N8"].status == "erratum" and by["N8"].facts["follows"] == [0.0, 0.140625]

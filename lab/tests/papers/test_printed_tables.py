@@ -52,7 +52,7 @@ def test_trained_gaps_are_judged_on_trained_rows(name, norm):
 
 
 def test_every_table_with_a_trained_phase_has_a_claim_on_it():
-    sections = " ".join(statements("dag-hessian")[c.id].place for c in printed_claims.CLAIMS)
+    sections = " ".join(statements("dag-hessian")[c.id].place for c in printed_claims.claim)
     for table in ("Table 2", "Table 3", "Table 4", "Table 5", "Table 6", "Tables 8", "Table 9"):
         assert table in sections, table
     for table in ("N.1", "N.2", "N.3", "N.4", "N.7", "N.8"):

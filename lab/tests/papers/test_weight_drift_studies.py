@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from netvitals_lab import all_claims, find_study, run
-from netvitals_lab.papers.weight_drift import _cliff, _grid, cost_judges, language_judges
-from netvitals_lab.papers.weight_drift.drift_judges import CASES, early_drift
+from netvitals_lab.papers.weight_drift import _cliff, _grid, cost_claims, language_claims
+from netvitals_lab.papers.weight_drift.drift_claims import CASES, early_drift
 from netvitals_lab.papers.weight_drift.language import layer_map
 from netvitals_lab.papers.weight_drift.outlook_claims import foretells
 from netvitals_lab.papers.weight_drift.steering import predicted_sparsity
@@ -206,11 +206,11 @@ def test_what_has_no_sparsity_or_no_reference_is_named():
 
 @pytest.mark.slow
 def test_the_cliff_is_judged_by_budget_mechanism_and_architecture(monkeypatch):
-    monkeypatch.setattr(cost_judges, "falls", partial(_cliff.falls, resamples=100))
+    monkeypatch.setattr(cost_claims, "falls", partial(_cliff.falls, resamples=100))
 
     def judged(short, long):
         rows = [*_rows(short), *_rows(long, budget=10.0, seed=1)]
-        return cost_judges.cliff_verdict(rows)
+        return cost_claims.cliff.judge(rows)
 
     def cliff_at(at):
         return lambda s: 1 - 2.0 * max(0.0, s - at)
@@ -243,7 +243,7 @@ def _drifts(by_step):
     ],
 )
 def test_early_drift_is_judged_by_horizon(by_step, status):
-    verdict = early_drift(_drifts(by_step))
+    verdict = early_drift.judge(_drifts(by_step))
     assert verdict.status == status, str(verdict)
     assert verdict.seeds == 5 and len(verdict.facts) == len(CASES)
 
@@ -273,7 +273,7 @@ def _language(scores, seeds=5, **more):
                 }
                 for i in range(3)
             ]
-    return rows
+    return [{"steps": 200, **r} for r in rows]
 
 
 @pytest.mark.parametrize(
@@ -288,15 +288,15 @@ def test_spikes_are_judged_with_two_optimizers(muon, adamw, status):
     for r in rows:  # no two runs are alike
         if r["quantity"] == "final":
             r["max_abs"] *= 1 + 0.01 * r["seed"] * (r["act"] == "relu2")
-    verdict = language_judges.spikes(rows)
+    verdict = language_claims.spikes.judge(rows)
     assert verdict.status == status, str(verdict)
 
 
 @pytest.mark.parametrize(("squared", "status"), [(1.80, "holds"), (1.95, "not-reproduced")])
 def test_squares_are_compared_over_paired_seeds(squared, status):
     rows = _language([("relu", "muon", 1.8, 0.6, 8.0), ("relu2", "muon", squared, 0.7, 200.0)])
-    assert language_judges.squared_ratio(rows).status == status
-    few = language_judges.squared_ratio(
+    assert language_claims.squared_ratio.judge(rows).status == status
+    few = language_claims.squared_ratio.judge(
         _language([("relu", "muon", 1.8, 0.6, 8.0), ("relu2", "muon", 1.8, 0.7, 9.0)], 2)
     )
     assert few.status == "not-judged" and "5 paired seeds and there are 2" in few.note
@@ -319,9 +319,9 @@ def test_the_outlook_is_judged_against_going_on_as_before(right, status):
     if not right:
         for r in rows:
             r["before"] = r["after"]
-    verdict = foretells(rows)
+    verdict = foretells.judge(rows)
     assert verdict.status == status, str(verdict)
-    silent = foretells([{**r, "outlook": ""} for r in rows])
+    silent = foretells.judge([{**r, "outlook": ""} for r in rows])
     assert silent.status == "not-judged" and "speaks in no layer" in silent.note
 
 

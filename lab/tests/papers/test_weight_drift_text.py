@@ -15,7 +15,7 @@ from netvitals_lab.engine.judging import data_of
 from netvitals_lab.engine.verdict import Verdict
 from netvitals_lab.papers.weight_drift import _text
 from netvitals_lab.papers.weight_drift.language import clipped_shares, follow, training_of
-from netvitals_lab.papers.weight_drift.language_judges import growth
+from netvitals_lab.papers.weight_drift.language_claims import growth
 
 
 def test_clipped_and_blocked_shares_are_counted():
@@ -128,5 +128,5 @@ def grown_rows(end, seeds=5):
 
 
 def test_up_to_ninety_percent_is_judged_by_its_number():
-    assert growth(grown_rows(0.70)).status == "not-reproduced"
-    assert growth(grown_rows(0.91)).status == "holds"
+    assert growth.judge(grown_rows(0.70)).status == "not-reproduced"
+    assert growth.judge(grown_rows(0.91)).status == "holds"

@@ -160,7 +160,7 @@ class TopK(nn.Module):
         post: mask what ``inner`` returns; False masks its input.
         channel_dim: the last dimension by default, 1 for images.
         running: use an averaged threshold in evaluation.
-        momentum: of that average.
+        momentum: momentum of the running average.
         max_tracked: batches after which it is frozen; None never.
 
     >>> TopK(nn.GELU(), 0.75)
@@ -287,7 +287,7 @@ class QuantileReLU(nn.Module):
         mode: ``mask``, ``continuous`` or ``shifted``, as for :func:`quantile_relu`.
         signed: False lets the rule act on |x| and puts the sign back.
         running: use an averaged threshold in evaluation.
-        momentum: of that average.
+        momentum: momentum of the running average.
         max_tracked: batches after which it is frozen; None never.
 
     >>> y = QuantileReLU(0.5)(torch.tensor([[1.0], [2.0], [3.0], [4.0]]))

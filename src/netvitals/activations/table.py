@@ -38,7 +38,7 @@ class Activation:
 
     Args:
         name: what :func:`netvitals.activations.get` calls it.
-        formula: in plain characters; s is the logistic function, Phi the normal distribution.
+        formula: the formula in plain characters; s is the logistic function, Phi the normal distribution.
         modules: the classes that compute it.
         functions: what it is called in ``torch.nn.functional``, ``torch``, ``torch.special`` and ``torch.Tensor``;
             with a ``_`` behind it works in place. The first of them names a site.

@@ -108,8 +108,8 @@ def _short(z: float) -> str:
 def crossings(f: Activation, theta: float) -> Crossings:
     """Find all inputs where |f'| crosses θ, to an accuracy of 1e-10, and the intervals where |f'| > θ.
 
-    The derivative is computed by autograd in float64 on a grid. Its extrema are refined so that no narrow interval is
-    missed, and each crossing is found by bisection. Results for named activations are cached.
+    The derivative is computed by autograd in float64 on a grid. The extrema of the derivative are refined so that no
+    narrow interval is missed, and each crossing is found by bisection. Results for named activations are cached.
 
     Args:
         f: spec string, module or elementwise function.

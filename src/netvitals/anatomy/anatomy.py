@@ -37,24 +37,24 @@ class Anatomy:
         modules: name → class of every module.
         values: every tensor of the pass, in the order they were made.
         operations: every aten call, in order.
-        parameters: all of them, with who reads them.
+        parameters: all parameters, with the operations that read them.
         layers: products of an activation with a parameter.
-        connections: what becomes of each layer's output, one per layer.
+        connections: the connections of each layer's output, one per layer.
         regions: activations.
         gates: products of two branches.
-        softmaxes: over data.
+        softmaxes: softmaxes over data.
         norms: layer, batch, group and root-mean-square norms, by what they compute.
         norm_readers: the layers that read each norm, one per norm.
         heads: attention blocks.
         gated: gated MLPs.
         experts: mixtures of experts.
         streams: residual streams.
-        recurrent: what is used several times in a pass.
-        inputs: values that came from outside.
-        outputs: values that the model returned.
+        recurrent: modules and layers that are used several times in a pass.
+        inputs: values passed to the model.
+        outputs: values returned by the model.
         skipped: place → the reason why it is not included.
-        passes: forward passes that it took.
-        tensors: what each value held.
+        passes: number of forward passes used for tracing.
+        tensors: the tensor of each value.
     """
 
     model: str
@@ -116,7 +116,9 @@ class Anatomy:
         return {site.name: site.role for kind in sites for site in kind}
 
     def parameter(self, name: str) -> ParameterInfo | None:
-        """The parameter of this ``name``, which may be that of a tie; None if the model has none."""
+        """Return the parameter called ``name``, also if it is another name of a tied parameter; None if there is
+        none.
+        """
         return self._parameters.get(name)
 
     @cached_property

@@ -41,13 +41,14 @@ def chart(
 ) -> Anatomy:
     """Trace one forward pass and return the structure of the model: layers, activations, norms, attention, streams.
 
-    The model is left unchanged: buffers, modes, random generators and module attributes are restored afterwards. Hooks
-    other than torch's own are not called. At most three more forward passes, without tracing, find the batch dimension.
+    The model is left unchanged: buffers, modes, random generators and module attributes are restored afterwards. While
+    the model is traced, only torch's own hooks are called. At most three more forward passes, without tracing, find the
+    batch dimension.
 
     Args:
         model: any module; it is run without a loss. Compiled and data-parallel wrappers are taken off.
-        batch: what a loader yields: a tensor, a tuple of arguments, a dict of keywords; a target that ``forward`` has
-            no place for is left out.
+        batch: one batch as a data loader yields it: a tensor, a tuple of arguments, a dict of keywords; a target that
+            ``forward`` has no place for is left out.
         forward: how to run the model on a batch of another kind: ``forward(model, batch)``.
         keep_tensors: keep what every value held; without, an anatomy that is kept for long holds no activations, only
             parameters, buffers and what regions need to be replayed.

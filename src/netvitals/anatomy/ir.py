@@ -37,9 +37,9 @@ class Line:
     Part of :class:`Operation`.
 
     Attributes:
-        file: its path.
-        number: from 1.
-        text: what stands there.
+        file: path of the file.
+        number: line number, from 1.
+        text: the code of the line.
     """
 
     file: str
@@ -57,11 +57,11 @@ class Value:
     Part of :class:`Anatomy`.
 
     Attributes:
-        index: its place in ``values``.
-        shape: in the charted pass.
-        dtype: as text.
+        index: its index in ``values``.
+        shape: shape in the traced pass.
+        dtype: the dtype as text.
         source: where it comes from: an input, a parameter, a buffer, a constant or an operation.
-        name: of an input, parameter or buffer.
+        name: name of the input, parameter or buffer.
         producer: the operation that made it, -1 for the others.
         batch_dim: the dimension that grows with the batch; None: the same for every batch.
     """
@@ -82,14 +82,14 @@ class Operation:
     Part of :class:`Anatomy`.
 
     Attributes:
-        index: its place in ``operations``.
+        index: its index in ``operations``.
         name: aten name without overload: "addmm", "relu", "where".
-        kind: what sort of operation it is.
+        kind: the kind of operation.
         inputs: values that it read.
         outputs: values that it made.
         module: dotted name of the innermost module that was running; "" is the model itself.
-        call: which call of that module, from 1.
-        line: of the user's code; None where it is not known.
+        call: number of this call of the module, from 1.
+        line: the line of user code; None if it is not known.
         func: the overload, for replaying; tensors among its arguments are Slots.
         args: positional arguments.
         kwargs: named arguments.
@@ -154,11 +154,11 @@ class ParameterInfo:
 
     Attributes:
         name: its first name.
-        shape: of the tensor.
+        shape: shape of the tensor.
         frozen: does not require a gradient.
         ties: other names of the same tensor.
         readers: operations that read it, through views.
-        role: of the layer that it belongs to.
+        role: role of the layer that it belongs to.
     """
 
     name: str

@@ -37,17 +37,17 @@ class Region:
     Part of :class:`Anatomy`.
 
     Attributes:
-        name: of the site.
-        kind: what sort of function it is.
+        name: name of the site.
+        kind: the kind of function.
         root: the value it starts from.
         end: the value it ends at.
-        operations: that it is made of.
-        module: that ran.
-        call: which call of that module.
-        line: of the user's code.
+        operations: the operations it consists of.
+        module: name of the module that ran.
+        call: number of this call of the module.
+        line: the line of user code.
         f: replays the operations.
         text: the operations, for a reader: "sigmoid → mul".
-        role: what it is there for.
+        role: its role in the model, such as ``hidden activation``.
     """
 
     name: str
@@ -98,15 +98,15 @@ class Gate:
     Part of :class:`Anatomy`.
 
     Attributes:
-        name: of the site.
+        name: name of the site.
         operation: the product.
-        left: the same value twice: the halves of one tensor, as in ``nn.GLU``.
-        right: the other value.
+        left: one factor; the same value as ``right`` if both are halves of one tensor, as in ``nn.GLU``.
+        right: the other factor.
         output: value.
-        module: that ran.
-        call: which call of that module, from 1.
-        line: of the user's code.
-        role: what it is there for.
+        module: name of the module that ran.
+        call: number of this call of the module, from 1.
+        line: the line of user code.
+        role: its role in the model, such as ``hidden activation``.
     """
 
     name: str

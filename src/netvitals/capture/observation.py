@@ -80,7 +80,7 @@ def observe(
         model: any module; a compiled one is measured uncompiled.
         loss_fn: a function of (output, target) or its name. With None the model's own ``output.loss`` is used; where
             there is none either, there are no gradients.
-        batch: whatever a loader yields: ``x``, ``(x, y)``, several inputs and a target, a dict.
+        batch: one batch as a data loader yields it: ``x``, ``(x, y)``, several inputs and a target, a dict.
         vitals: the vital signs.
         mode: ``"as_is"``; ``"train"`` as in training, with batch statistics in BatchNorm but dropout modules off; or
             ``"eval"``.

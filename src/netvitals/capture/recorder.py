@@ -56,7 +56,7 @@ class Recorder:
     """Collects the measurements of one step on the device, and moves them to the host in a single transfer.
 
     Args:
-        step: of training.
+        step: the training step.
 
     >>> recorder = Recorder(step=3)
     >>> recorder.vital = "gates"
@@ -92,7 +92,7 @@ class Recorder:
     ) -> None:
         """Record ``values`` of ``metrics`` at ``site``; the tensors stay on the device, without synchronisation.
 
-        With several sites, ``values`` has a row for each. ``over`` is as in :meth:`on_host`.
+        With several sites, ``values`` has a row for each. ``over`` has the same meaning as in :meth:`on_host`.
         """
         sites = _names(site)
         self._check(sites, metrics, values.numel())
@@ -119,8 +119,8 @@ class Recorder:
 
         Small reductions, such as a mean over channels, are cheaper on the host than as separate device operations.
         ``finish`` records its results with :meth:`put` and :meth:`put_array`. In distributed training, ``finish``
-        receives the arrays of all ranks, pooled as ``over`` says. Without ``over`` it receives those of the first rank
-        only, and ``skipped`` says so.
+        receives the arrays of all ranks, pooled as ``over`` says. Without ``over``, ``finish`` receives the arrays of
+        rank 0 only, and ``skipped`` says so.
         """
         if over is None:
             word: Kind = "same" if self.same else "alone"

@@ -144,7 +144,7 @@ def task_of(
     Args:
         model: the model, called as ``model(*args, **kwargs)``.
         loss_fn: a function of (output, target), a name, or None.
-        batch: what a loader yields.
+        batch: one batch as a data loader yields it.
         forward: how to run the model on a batch of any other kind, ``forward(model, batch)``; ``loss_fn`` is a function
             of (output, batch) then, and with None the output is the loss or holds it.
 

@@ -136,8 +136,8 @@ class ActivationView:
 
     def by_channel(self, recorder: Recorder) -> ByChannel:
         """Return mean, variance and positive fraction of the input by channel, for writing to ``recorder`` only. Values
-        of small inputs are filled in at the end of the measured step. To compute with them, use :attr:`mean` and the
-        attributes below it.
+        of small inputs are filled in at the end of the measured step. To compute with these values, use :attr:`mean`
+        and the attributes below it.
         """
         if self._numbers is None and self.stacks is not None:
             self._numbers = self.stacks.add(recorder, self.x_view)
@@ -295,7 +295,8 @@ class ParameterView:
 
     With a watched optimizer, ``before`` has the values before its step and ``grads`` the gradients it used. ``initial``
     has the values at the start of watching, and ``modules`` the modules. ``anatomy`` is the traced structure of the
-    model, if a forward pass was traced. ``pieces`` describes the part on this rank, if parameters are sharded.
+    model, if a forward pass was traced. If parameters are sharded, ``pieces`` describes the part of each parameter on
+    this rank.
     """
 
     params: Mapping[str, Tensor]

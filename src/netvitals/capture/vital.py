@@ -182,7 +182,7 @@ class Vital:
         """Called right after an activation function in a measured forward pass.
 
         Args:
-            recorder: where numbers are written.
+            recorder: the recorder to which numbers are written.
             view: input, output and function of the activation.
         """
 
@@ -190,7 +190,7 @@ class Vital:
         """Called right after an elementwise product of two branches, as in a gated linear unit.
 
         Args:
-            recorder: where numbers are written.
+            recorder: the recorder to which numbers are written.
             view: the two factors.
         """
 
@@ -198,7 +198,7 @@ class Vital:
         """Called right after an attention block in a measured forward pass.
 
         Args:
-            recorder: where numbers are written.
+            recorder: the recorder to which numbers are written.
             view: queries, keys and values by head.
         """
 
@@ -206,7 +206,7 @@ class Vital:
         """Called right after the router of a mixture of experts has chosen experts.
 
         Args:
-            recorder: where numbers are written.
+            recorder: the recorder to which numbers are written.
             view: the router's logits and what was chosen.
         """
 
@@ -214,7 +214,7 @@ class Vital:
         """Called right after a linear or convolution layer in a measured forward pass.
 
         Args:
-            recorder: where numbers are written.
+            recorder: the recorder to which numbers are written.
             view: input, output and weight of the layer.
         """
 
@@ -222,7 +222,7 @@ class Vital:
         """Called right after a norm, attention block, residual block or the whole model has produced its output.
 
         Args:
-            recorder: where numbers are written.
+            recorder: the recorder to which numbers are written.
             view: the output.
         """
 
@@ -230,7 +230,7 @@ class Vital:
         """Called in the backward pass, with the gradient of the loss with respect to a site's output.
 
         Args:
-            recorder: where numbers are written.
+            recorder: the recorder to which numbers are written.
             view: the view of this site in the forward pass.
             g: the gradient, shaped like the site's output.
         """
@@ -239,6 +239,6 @@ class Vital:
         """Called once at the end of a measured step, after the optimizer has updated the parameters.
 
         Args:
-            recorder: where numbers are written.
+            recorder: the recorder to which numbers are written.
             view: values, gradients and updates by name.
         """

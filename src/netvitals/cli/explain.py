@@ -14,12 +14,12 @@ from netvitals.cli import _groups
 HEAD = """# Troubleshooting
 
 Written by `netvitals explain --codes`. Warnings and errors of netvitals end with a code, such as
-`(netvitals explain no-loss)`. This command prints the entry of the code, which is also on this page.
+`(netvitals explain no-loss)`. `netvitals explain CODE` prints the entry that is also on this page.
 
-An error about an argument (*every must be a whole number of steps, 1 or more, got 0*) has no code. It says what was
-given, what was expected and what to do. A warning never ends your training: the error inside netvitals was caught, and
-`skipped` lists what was not measured. Set `NETVITALS_DEBUG=1` before a command to see the traceback of an error.
-`netvitals doctor` checks the installation."""
+An error about an argument (*every must be a whole number of steps, 1 or more, got 0*) has no code. Such an error says
+what was given, what was expected and what to do. A warning never ends your training: the error inside netvitals was
+caught, and `skipped` lists what was not measured. Set `NETVITALS_DEBUG=1` before a command to see the traceback of an
+error. `netvitals doctor` checks the installation."""
 
 PLACES = """## What could not be measured
 
@@ -35,8 +35,8 @@ def explain_name(
     name: Annotated[
         str,
         typer.Argument(
-            help="Name of a finding or vital sign, or code of a warning or error; with RUN, also a finding's number. "
-            "The path of a run lists its findings."
+            help="Name of a finding or vital sign, or code of a warning. With RUN, the number of a finding also works. "
+            "With the path of a run alone, all its findings are listed."
         ),
     ] = "",
     run: Annotated[Path | None, typer.Argument(help="Folder or .sqlite file of a run.")] = None,

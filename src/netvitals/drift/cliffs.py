@@ -107,17 +107,17 @@ def cliff(
 ) -> Cliff:
     """Fit the sparsity at which accuracy starts to fall steeply (the cliff), from your own runs.
 
-    A cliff exists if three conditions hold. The fitted curve falls more steeply beyond its breakpoint. Two segments fit
-    clearly better than one line (F ≥ 6). At least 5 % of the reference accuracy is lost between the breakpoint and the
-    sparsest run.
+    A cliff exists only if the fitted curve falls more steeply beyond its breakpoint. Two line segments must also fit
+    clearly better than one line (F ≥ 6). In addition, at least 5 % of the reference accuracy must be lost between the
+    breakpoint and the sparsest run.
 
     Args:
         sparsity: measured sparsity of every run, at five different values or more: ``drift.sparsity(...).mean``.
-        accuracy: of the same runs; for a loss, give its reciprocal.
+        accuracy: accuracy of the same runs; for a loss, give its reciprocal.
         reference: the accuracy of a dense run, which counts as 1; by default that of the least sparse points.
         groups: one label a point: whole groups (configurations, seeds) are resampled instead of points.
         resamples: behind the interval.
-        seed: of the resampling.
+        seed: seed of the resampling.
 
     Returns:
         The fit with its interval, or that there is no cliff and why.

@@ -108,17 +108,17 @@ def set_drift(
 ) -> Dial:
     r"""Rescale the readout layer in place, so that weights drift more or less in training.
 
-    The factor is ``scale``, or is chosen so that ⟨o, ∇ℓ⟩ on ``batch`` becomes ``target``. All other parameters stay
-    unchanged. Call this function on a freshly initialised model, before or after making the optimizer. If the readout
-    weight is tied to the embedding (GPT-2), a forward hook scales the logits instead. The hook stays until ``remove()``
-    is called and is not part of the ``state_dict``.
+    The readout weight is multiplied by ``scale``, or by the factor for which ⟨o, ∇ℓ⟩ on ``batch`` becomes ``target``.
+    All other parameters stay unchanged. Call this function on a freshly initialised model, before or after making the
+    optimizer. If the readout weight is tied to the embedding (GPT-2), a forward hook scales the logits instead. The
+    hook on the logits stays until ``remove()`` is called, and is not part of the ``state_dict``.
 
     Args:
         model: the model.
         loss_fn: a function of (output, target), a mean over the batch; or its name.
-        batch: what a loader yields, a few hundred examples.
+        batch: one batch as a data loader yields it, a few hundred examples.
         mode: ``"as_is"``, ``"train"`` (dropout modules off) or ``"eval"``: how the push is measured.
-        seed: what noise is left in the model is drawn with it.
+        seed: seed of the random numbers that the model draws.
         target: the push to reach; 0 makes the readout zero.
         scale: or the factor itself.
         readout: name of the layer; by default the one that makes the output, found by dataflow.
@@ -201,9 +201,9 @@ def push(model: nn.Module, loss_fn: LossFn, batch: Any, *, mode: Mode = "as_is",
     Args:
         model: any model whose output is a tensor, or holds logits.
         loss_fn: a function of (output, target), or its name.
-        batch: what a loader yields.
+        batch: one batch as a data loader yields it.
         mode: ``"as_is"``, ``"train"`` or ``"eval"``.
-        seed: what noise is left in the model is drawn with it.
+        seed: seed of the random numbers that the model draws.
 
     Returns:
         A tensor of shape (examples,), in float64.
@@ -215,7 +215,7 @@ def push(model: nn.Module, loss_fn: LossFn, batch: Any, *, mode: Mode = "as_is",
     task = task_of(model, loss_fn, batch)
     if task.loss_fn is None:
         raise TypeError(
-            "push computes ⟨o, ∇ℓ⟩ and needs a loss: give loss_fn, a function of (output, target) or its name"
+            "push() computes ⟨o, ∇ℓ⟩ and needs a loss: give loss_fn, a function of (output, target) or its name"
         )
     model = uncompiled(model)
     with preserved(model), in_mode(model, mode), torch.no_grad():

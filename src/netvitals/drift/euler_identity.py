@@ -167,10 +167,10 @@ def euler(
 
     Args:
         model: any model; the identity is exact for ReLU networks without biases (pooling and convolutions included).
-        loss_fn: a function of (output, target), its name, or None where the model's output holds its own loss.
-        batch: what a loader yields.
+        loss_fn: a function of (output, target), its name, or None if the model's output contains its own loss.
+        batch: one batch as a data loader yields it.
         mode: ``"as_is"``, ``"train"`` or ``"eval"``: the mode that the model is measured in.
-        seed: what noise is left in the model is drawn with it.
+        seed: seed of the random numbers that the model draws.
         reduction: how the loss is reduced over the batch; with ``"mean"`` values are scaled back to one example.
 
     Returns:

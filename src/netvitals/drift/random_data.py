@@ -162,18 +162,18 @@ def random_data_control(
 
     Random data has the shape and dtype of a batch and is drawn anew at every step. Floating-point inputs are Gaussian
     with the mean and standard deviation of the data, and integer inputs are drawn uniformly from the values that occur.
-    Labels are independent of the inputs.
+    Random labels are independent of the inputs.
 
     Args:
         factory: makes a new model each time it is called, drawing its weights from torch's generator.
-        loss_fn: a function of (output, target), its name, or None where the model's output holds its own loss.
+        loss_fn: a function of (output, target), its name, or None if the model's output contains its own loss.
         batch: one batch or a loader; it is gone through again and again.
         mode: the mode that activations are measured in; training is in the mode that the factory gives.
         only: activations to compare: names or patterns, or a function of a name.
-        seed: of models and noise; the generator is left as it was.
+        seed: seed of models and noise; the global random generator is not changed.
         progress: called with (trainings done, trainings planned).
         inits: models to make; each is trained twice.
-        steps: of each training: ``2 · inits · steps`` forward and backward passes in all.
+        steps: number of steps of each training: ``2 · inits · steps`` forward and backward passes in all.
         optimizer: makes the optimizer from the parameters; ``torch.optim.Adam`` with a rate of 1e-3 by default.
 
     Returns:

@@ -68,7 +68,7 @@ class LayerSigns:
     Part of :class:`SignAnalysis`.
 
     Attributes:
-        site: where it is.
+        site: the place of the activation.
         kind: ``activation``, or ``linear`` for a linear or convolution layer.
         statistics: metric -> mean with its standard error over initialisations.
     """
@@ -173,8 +173,8 @@ def signs(
 
     Args:
         factory: makes a new model each time it is called, drawing its weights from torch's generator.
-        loss_fn: a function of (output, target), its name, or None where the model's output holds its own loss.
-        batch: what a loader yields; the same for every model.
+        loss_fn: a function of (output, target), its name, or None if the model's output contains its own loss.
+        batch: one batch as a data loader yields it; the same for every model.
         mode: ``"as_is"``, ``"train"`` (dropout off) or ``"eval"``: the mode that models are measured in.
         only: activations to report: names or patterns, or a function of a name.
         seed: model number i is made after ``torch.manual_seed(seed + i)``; the generator is left as it was.

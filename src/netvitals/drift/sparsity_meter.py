@@ -42,7 +42,7 @@ class SiteSparsity(Result):
     Part of :class:`SparsityReport`.
 
     Attributes:
-        site: where it is.
+        site: the place of the activation.
         hard: share of exact zeros.
         soft: share of |a| <= soft_tau * max |a|.
         soft_tau: the share of the maximum really used: within 0.8 % of the one asked for.
@@ -181,12 +181,12 @@ def measure(
     """Measure the sparsity of every activation over all batches of a loader; no loss is needed.
 
     Args:
-        model: left bit for bit as it was.
+        model: any model; it is not changed.
         batch: a loader, or one batch: a tensor, a dict, or a tuple or list that holds a tensor. Bare tensors are given
             as ``iter(tensors)``, so that a list ``[x, y]`` stays one batch. One pass is made.
         mode: ``"as_is"``, ``"train"`` or ``"eval"``.
         only: activations to report: names or patterns, or a function of a name.
-        seed: what noise is left in the model is drawn with it.
+        seed: seed of the random numbers that the model draws.
         progress: called with (batches done, batches planned).
         tau: soft sparsity counts |a| up to this share of the largest |a|.
         tau_abs: absolute soft sparsity counts |a| up to this value.

@@ -134,15 +134,15 @@ def measure(
     """Measure unusually large activations (spikes) of every activation and residual block over all batches of a loader.
 
     Maxima, means and kurtosis are exact over the whole data set. Quantiles such as ``p999`` and the median are read
-    from a histogram with bins of 1.6 %. Their relative error is at most 0.8 %.
+    from a histogram with bins of 1.6 %. The relative error of these quantiles is at most 0.8 %.
 
     Args:
-        model: left bit for bit as it was.
+        model: any model; it is not changed.
         batch: a loader, or one batch: a tensor, a dict, or a tuple or list that holds a tensor. Bare tensors are given
             as ``iter(tensors)``, so that a list ``[x, y]`` stays one batch.
         mode: ``"as_is"``, ``"train"`` or ``"eval"``.
         only: places to report: names or patterns, or a function of a name.
-        seed: what noise is left in the model is drawn with it.
+        seed: seed of the random numbers that the model draws.
         progress: called with (batches done, batches planned).
         k: an entry above this many root mean squares counts as a spike.
 

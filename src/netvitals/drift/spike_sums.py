@@ -20,7 +20,7 @@ class SiteSpikes(Result):
     Part of :class:`SpikeReport`.
 
     Attributes:
-        name: of the site.
+        name: name of the site.
         kind: "activation" or "stream".
         max_abs: largest |a|.
         p999: 99.9 % quantile of |a|.

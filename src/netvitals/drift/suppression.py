@@ -99,8 +99,8 @@ def centre_weights(model: nn.Module, batch: Any = None, *, only: Only = None) ->
 
     Args:
         model: changed in place; the first forward pass already uses centred rows.
-        batch: what a loader yields, to find the readout by dataflow; without it the layer that is registered last is
-            taken for it, and ``skipped`` says so.
+        batch: one batch as a data loader yields it, to find the readout by dataflow; without it the layer that is
+            registered last is taken for it, and ``skipped`` says so.
         only: layers, by names or patterns (``"blocks.*"``) or a function of a name; by default all linear and
             convolution layers but the readout and those whose weight is tied to another module.
 
@@ -137,12 +137,13 @@ def project_gradients(
     """Remove the mean of every row from the gradients of the hidden weights, with hooks in the backward pass.
 
     With SGD, this keeps the mean of every weight row exactly constant. Adam, sign descent and Muon change the gradient
-    and bring back part of the mean. Pass them as ``optimizer``, and the means are restored after each step.
+    and bring back part of the mean. If the optimizer is passed as ``optimizer``, the row means are restored after each
+    of its steps.
 
     Args:
         model: hooks are put on its weights.
         optimizer: one or several that scale or turn gradients; None for SGD.
-        batch: as for :func:`centre_weights`.
+        batch: the same as for :func:`centre_weights`.
         only: layers, as for :func:`centre_weights`.
 
     Returns:
@@ -191,7 +192,7 @@ def centre_activations(model: nn.Module, *, only: Only = None) -> Suppression:
     """Subtract from every activation its mean under N(0, 1) inputs, so that its initial mean is zero.
 
     Subtracting a constant does not change which functions the network can represent, because a bias in the next layer
-    can add it back. But ReLU has no exact zeros any more, so this suppresses hard sparsity together with drift.
+    can add it back. A centred ReLU has no exact zeros, so hard sparsity is suppressed together with drift.
 
     Args:
         model: changed in place.

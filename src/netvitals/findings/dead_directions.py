@@ -137,14 +137,14 @@ def order_change(context: Context) -> Iterator[Finding]:
                 f"The order of the nearest singular direction changed from {last.before} to {last.after} at step "
                 f"{last.step}.",
                 why="A change of this order means that a unit has died or has become active.",
-                advice="Compare checkpoints around that step with netvitals.singular.readout, which names the unit.",
+                advice="Compare checkpoints before and after with netvitals.singular.readout, which names the unit.",
                 evidence=(ground,),
             )
 
 
 @rule(
     "gauge drift",
-    "Does the optimizer avoid drift along symmetry directions?",
+    "Does the optimizer leave directions alone that do not change the loss?",
     "gauge_charges",
     ("gauge_charges", "orbit_moved"),
     least=2,

@@ -105,8 +105,8 @@ def dead_units(context: Context) -> Iterator[Finding]:
         ),
         why="A unit that is off for every example gets no gradient, so it cannot recover by itself.",
         advice=(
-            f"No change is needed while fewer than {percent(DEAD_GROWING)} of the units are dead. "
-            if all(h.size < DEAD_GROWING for h in dead)
+            "No change is needed while the number of dead units stays constant. "
+            if all(h.severity == "note" for h in dead)
             else "The units were dead at the first step: normalise the inputs, and initialise the weights with "
             "nn.init.kaiming_normal_. "
             if all(born)

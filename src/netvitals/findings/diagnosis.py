@@ -125,7 +125,7 @@ class Checked:
 
 @dataclass(frozen=True)
 class Findings(Sequence[Finding]):
-    """Findings, the most severe first, with everything that was checked.
+    """A list of findings, the most severe first, with all checks that were made.
 
     Returned by :func:`diagnose`.
 
@@ -271,8 +271,10 @@ class Findings(Sequence[Finding]):
     def _hidden(self) -> list[str]:
         by_reason: dict[str, list[str]] = {}
         for name, reason in self.skipped.items():
-            by_reason.setdefault("the model has none" if ABSENT.fullmatch(reason) else reason, []).append(name)
-        return [f"Not measured: {names(places)}: {reason}." for reason, places in by_reason.items()]
+            by_reason.setdefault("" if ABSENT.fullmatch(reason) else reason, []).append(name)
+        absent = by_reason.pop("", [])
+        lines = [f"Not measured: {names(places)}: {reason}." for reason, places in by_reason.items()]
+        return lines + [f"Not in this model: {', '.join(absent)}."] * bool(absent)
 
 
 def diagnose(source: Any, *, activations: Mapping[str, Any] | None = None) -> Findings:
@@ -382,7 +384,7 @@ def activations_of(measurements: Measurements, given: Mapping[str, Any] | None =
 
 
 def open_run(path: str | os.PathLike[str]) -> Run:
-    """Open the run at ``path``, to read it. This is ``netvitals.open_run``.
+    """Open the stored run at ``path`` for reading. This is ``netvitals.open_run``.
 
     Args:
         path: a run's folder or its SQLite file.

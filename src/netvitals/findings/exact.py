@@ -26,6 +26,16 @@ class Text(NamedTuple):
     fix: Callable[[Facts], str] | str
 
 
+CLAMPED = "x.clamp(-1 + 1e-6, 1 - 1e-6)"
+SAFE = {  # a call → how to write it where its argument may be at a pole
+    "div": "x / (y + 1e-8)",
+    "sqrt": "torch.sqrt(x + 1e-8)",
+    "pow": "(x + 1e-8).pow(p)",
+    "log": "torch.log(x + 1e-8)",
+    **dict.fromkeys(("acos", "asin", "atanh"), CLAMPED),
+}
+
+
 def _poles(functions: Mapping[str, int]) -> str:
     """Which functions were evaluated at a pole, and how often."""
     words = {
@@ -37,6 +47,13 @@ def _poles(functions: Mapping[str, int]) -> str:
         f"{words.get(name, f'{name} of 0 or less')} ({count} {'entry' if count == 1 else 'entries'})"
         for name, count in functions.items()
     )
+
+
+def _pole_fix(e: Facts) -> str:
+    functions = [*(e.get("functions") or e["poles"])]
+    code = ", ".join(dict.fromkeys([SAFE[f] for f in functions if f in SAFE] or SAFE.values()))
+    logarithm = " For logarithms of probabilities, use log_softmax, logsigmoid or xlogy."
+    return f"Keep the input in a safe range: {code}." + logarithm * ("log" in functions)
 
 
 def _reached(e: Facts) -> str:
@@ -87,8 +104,7 @@ TEXTS: dict[str, Text] = {
             f"{names(e['poles'])}, which the loss uses."
         ),
         "One infinite gradient entry turns every weight it reaches into NaN.",
-        "Keep inputs away from zero: torch.sqrt(x + 1e-8), torch.log(x + 1e-8), x / (y + 1e-8). For acos and atanh, use x.clamp(-1 + 1e-6, 1 - 1e-6). "
-        "For logarithms of probabilities, use log_softmax, logsigmoid or xlogy.",
+        _pole_fix,
     ),
     "equal units": Text(
         "critical",
@@ -394,7 +410,7 @@ TEXTS: dict[str, Text] = {
     "precision": Text(
         "critical",
         lambda e: f"The weights are stored in float16: {names(e['parameters'])}.",
-        "float16 keeps three decimal digits and nothing below 6e-8. Small gradients and Adam's averages become zero.",
+        "float16 keeps three decimal digits and nothing below 6e-8. In float16 small gradients and Adam's averages become zero.",
         "Keep the weights in float32 and run the model under torch.autocast, or use bfloat16.",
     ),
     "strong dropout": Text(
@@ -549,7 +565,7 @@ TEXTS: dict[str, Text] = {
         "critical",
         lambda e: f"{percent(e['share'])} of the targets in a batch are NaN or infinite.",
         "A single NaN target makes the loss and all gradients NaN.",
-        "Drop these examples before training: keep = torch.isfinite(y).",
+        "Drop examples without a finite target before training: keep = torch.isfinite(y).",
     ),
 }
 

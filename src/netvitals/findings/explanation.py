@@ -38,7 +38,7 @@ def explain(name: str, finding: Finding | None = None) -> str:
     """What a rule checks, when it reports something, and the details of one of its findings.
 
     >>> print(explain("gradients carried over").splitlines()[0])
-    gradients carried over: Does every step begin with empty gradients?
+    gradients carried over: Are gradients cleared before each step?
     """
     rule = rule_named(name)
     lines = [f"{rule.name}: {rule.question}"]

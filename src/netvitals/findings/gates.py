@@ -75,7 +75,7 @@ def forecast(context: Context) -> Iterator[Finding]:
         ),
         why=law,
         advice=(f"{EXEMPT} " if weight_decay(table) > 0 else "")
-        + "An activation that stays active below zero (nn.GELU, nn.SiLU) stops the fall.",
+        + "An activation that stays active below zero (nn.GELU, nn.SiLU) keeps more units active.",
     )
     yield from together(
         up,

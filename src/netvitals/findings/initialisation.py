@@ -103,7 +103,7 @@ def too_large(context: Context) -> Iterator[Finding]:
             evidence.append(norm.evidence(value=float(norm.values[0]), step=int(norm.steps[0])))
     parts = []
     if sure:
-        parts.append(f"The first loss is {first:.3g}, while the loss of guessing is {cost:.3g}.")
+        parts.append(f"The first loss is {first:.3g}, while guessing gives {cost:.3g}.")
     if wide:
         parts.append(
             f"The standard deviation of {names([n for n, _ in wide])} is {max(g for _, g in wide):.1f}/√fan_in "

@@ -15,7 +15,7 @@ LARGE = 8.0  # root mean square of the inputs: data that were normalised have 1,
 CONSTANT = 0.02  # spread of a feature over the examples, over the spread of everything
 ODD = 5.0  # times the usual scale of a batch
 REPAIR = (
-    "Drop or repair such rows in the data set: keep = torch.isfinite(x).all(dim=1). "
+    "Drop or repair rows with NaN or infinity: keep = torch.isfinite(x).all(dim=1). "
     "Typical causes are missing values, and a division by a standard deviation of zero."
 )
 REPEATED = 4  # batches in a row that are equal

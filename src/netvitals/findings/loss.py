@@ -93,7 +93,7 @@ def plateau(context: Context) -> Iterator[Finding]:
             "warning" if cost is not None else "note",
             "",
             f"The loss has been flat at {level:.4g} since step {since}. "
-            + (f"The loss of guessing is {cost:.3g}." if cost is not None else f"The first loss was {begin:.4g}."),
+            + (f"Guessing gives a loss of {cost:.3g}." if cost is not None else f"The first loss was {begin:.4g}."),
             why="A loss that stays at the level of guessing means that the outputs do not yet depend on the inputs. "
             "Near a saddle point, a plateau can also end by itself.",
             advice="Plot the gradient norm. If the gradient norm grows slowly, wait, or initialise the layers with "
@@ -183,7 +183,7 @@ def at_chance(context: Context) -> Iterator[Finding]:
     yield Finding(
         "warning",
         "",
-        f"The network has learned nothing: its loss is {level:.3g}, and the loss of guessing is {cost:.3g}."
+        f"The network has learned nothing: its loss is {level:.3g}, and guessing gives {cost:.3g}."
         + (f" The accuracy is {percent(accuracy.end)}." if accuracy is not None else ""),
         why=f"The updates add up to {percent(path)} of the weights, so the steps are long enough. Either the labels do "
         "not belong to the inputs, or the inputs do not reach the output.",

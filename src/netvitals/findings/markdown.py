@@ -79,6 +79,11 @@ def anchor(name: str) -> str:
     return name.lower().replace(" ", "-")
 
 
+def _word(name: str) -> str:
+    """A name of the source as a reader sees it."""
+    return NAMED.get(name, name.replace("_", " "))
+
+
 def _shown(text: str) -> str:
     """A text without a last sentence that only a run can make."""
     return re.sub(r"(?<=[.!?])\s*‹[^›]*›$", "", text)
@@ -235,23 +240,25 @@ class _Source:
             case ast.Name(id=name) if name in self.local:
                 values = self.local[name]
                 inner = self.without(name).text(values[0]) if len(values) == 1 else ""
-                return inner if FILLED.sub("", inner).strip() else f"‹{NAMED.get(name, name.replace('_', ' '))}›"
+                return inner if FILLED.sub("", inner).strip() else f"‹{_word(name)}›"
             case ast.Name(id=name) if isinstance(self.values.get(name), str):
                 return str(self.values[name])
             case ast.Call(func=ast.Name(id="percent"), args=[ast.Name(id=name)]) if self.number(name) is not None:
                 return percent(float(self.values[name]))
             case ast.Name(id=name) | ast.Call(func=ast.Name(id=name)) if len(ends := self.returned(name)) == 1:
                 inner = self.inside(name).text(ends[0])
-                return inner if FILLED.sub("", inner).strip() else f"‹{name.strip('_').replace('_', ' ')}›"
+                return inner if FILLED.sub("", inner).strip() else f"‹{_word(name.strip('_'))}›"
         return f"‹{self.filled(node)}›"
 
     def filled(self, node: ast.expr) -> str:
         """The name of what a run fills in: of the variable, the field or the kind of number."""
         match node:
             case ast.Name(id=name) | ast.Attribute(attr=name) | ast.Subscript(slice=ast.Constant(value=str(name))):
-                return NAMED.get(name, name.replace("_", " "))
+                return _word(name)
             case ast.Call(func=ast.Name(id="names"), args=[ast.Subscript(slice=ast.Constant(value=str(name)))]):
                 return name.replace("_", " ")
+            case ast.Call(func=ast.Name(id="names"), args=[ast.Name(id="ops")]):
+                return "activation"
             case ast.Call(func=ast.Name(id="names")):
                 return "layers"
             case ast.Call(func=ast.Name(id="called")):

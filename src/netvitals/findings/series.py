@@ -246,8 +246,8 @@ def table(source: Any) -> Measurements:
         missing = {"step", "vital", "site", "metric", "value"} - set(source.columns)
         if missing:
             raise ValueError(
-                f"a frame of measurements has the columns step, vital, site, metric, value; "
-                f"this one lacks {', '.join(sorted(missing))}"
+                "a data frame of measurements needs the columns step, vital, site, metric and value; this one has no "
+                f"{', '.join(sorted(missing))}"
             )
         return _gathered(source.select("step", "vital", "site", "metric", "value").iter_rows(), (), {})
     given = getattr(source, "measurements", None)
@@ -258,7 +258,7 @@ def table(source: Any) -> Measurements:
     if isinstance(source, Iterable) and not isinstance(source, str | bytes | Mapping):
         return table_of(source)
     raise TypeError(
-        f"findings are drawn from a run, a checkup, a frame or a list of measurements, got "
+        "findings can be computed from a run, a checkup, a data frame or a list of measurements, got "
         f"{type(source).__name__}; open a run with netvitals.open_run(path)"
     )
 
@@ -276,7 +276,7 @@ def table_of(
         elif isinstance(reading, ArrayMeasurement):
             kept.append(reading)
         else:
-            raise TypeError(f"expected Reading or ArrayReading, got {type(reading).__name__}: {reading!r:.60}")
+            raise TypeError(f"expected Measurement or ArrayMeasurement, got {type(reading).__name__}: {reading!r:.60}")
     return _gathered(((r.step, r.vital, r.site, r.metric, r.value) for r in scalars), kept, meta or {})
 
 

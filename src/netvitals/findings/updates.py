@@ -164,7 +164,7 @@ def too_high(context: Context) -> Iterator[Finding]:
         since = step if first <= FIRST else since
     if climb is not None and (longest > LONG or (begun and longest > 0.01)):
         step, times = climb
-        reasons.append(f"The loss rose to {times:.3g} times its first value by step {step}.")
+        reasons.append(f"The loss reached {times:.3g} times its first level at step {step}.")
         assert table.loss is not None
         evidence.append(table.loss.evidence(value=float(times * table.loss.values[0]), step=step))
         since = min(since, step) if first > FIRST else step
@@ -256,7 +256,7 @@ def too_low(context: Context) -> Iterator[Finding]:
     if not math.isfinite(cost) and level < 0.95 * state.first:
         return  # it may be a fine-tune: where it began says little of where it should end
     level_now = (
-        f"The loss is {level:.3g}, and the loss of guessing is {cost:.3g}."
+        f"The loss is {level:.3g}, and guessing gives {cost:.3g}."
         if math.isfinite(cost) and level >= UNLEARNED * cost
         else f"The loss has moved only from {state.first:.3g} to {level:.3g}."
     )

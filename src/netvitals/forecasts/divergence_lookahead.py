@@ -39,7 +39,7 @@ class Lookahead:
     Args:
         batches: training batches for the copy. The current contents are read at each look-ahead, so this may be a deque
             of recent batches.
-        loss_fn: a function of (output, target), its name, or None where the model's output holds its loss.
+        loss_fn: a function of (output, target), its name, or None if the model's output contains its loss.
         clip: the norm that the loop clips gradients to, if it does.
         budget: the largest number of look-ahead steps, as a fraction of the steps of the run; 400 steps are always
             allowed.

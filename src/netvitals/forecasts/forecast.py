@@ -17,7 +17,7 @@ class Forecast:
 
     Args:
         quantity: the event: ``plateau/drop@0.5``, ``plateau/leaves`` or ``loss/lost`` (the run diverges).
-        site: where; ``model`` for the whole.
+        site: the place; ``model`` for the whole model.
         made_at: the step at which it was made.
         for_step: the step at which it is scored, the last one of its 80 % interval.
         value: the step at which it is expected. NaN where it is refused.

@@ -30,7 +30,7 @@ class ForecastLog(Result):
 
     Attributes:
         forecasts: all of them, refused ones too.
-        scores: of those whose target step is reached.
+        scores: scores of the forecasts whose target step is reached.
         last_step: how far the run's measurements go; −1 where it has none.
         diverged_at: the step at which the run diverged; infinite where it did not.
         skipped: what could not be scored → reason.
@@ -122,7 +122,7 @@ def forecast_log(run: Run) -> ForecastLog:
     """Read the forecasts of a stored run and score those whose target step is reached.
 
     Args:
-        run: from :func:`netvitals.open_run`, finished or not.
+        run: a run from :func:`netvitals.open_run`, finished or not.
 
     Returns:
         Every stored forecast, scored where its target step is reached.

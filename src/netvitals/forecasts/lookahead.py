@@ -39,7 +39,7 @@ class LookaheadRun(Result):
         climb: how far the mean loss was above its lowest at the end of the last one, in the logarithm; NaN where it
             was too short to know.
         climb_stderr: the standard error of that.
-        conditions: what it was looked ahead with.
+        conditions: settings of the look-ahead.
         refused: why nothing could be looked ahead, in words; empty where it could.
     """
 
@@ -90,9 +90,9 @@ def look_ahead(
 
     Args:
         model: as it stands, between two steps.
-        loss_fn: a function of (output, target), its name, or None where the model's output holds its loss.
-        batches: such as the run trains on, of the same size; each is used once before one is used again.
-        optimizer: that moves the model; its copy has its state and its settings.
+        loss_fn: a function of (output, target), its name, or None if the model's output contains its loss.
+        batches: training batches of equal size; each is used once before one is used again.
+        optimizer: the optimizer of the model; its copy gets its state and settings.
         rates: learning rates of the coming steps, or of the steps and groups of the optimizer; the last holds from
             there on. Left out, they stay as they are.
         steps: number of steps, fewer if the copy diverges earlier.
@@ -102,7 +102,7 @@ def look_ahead(
         orders: number of look-aheads with the batches in different orders; they stop at the first that does not
             diverge.
         clip: the norm that the loop clips gradients to.
-        seed: of the orders, and of what noise the model has.
+        seed: seed of the batch orders and of the random numbers that the model draws.
 
     Returns:
         The losses, and the step at which the copy diverged; or the reason why it could not be trained.

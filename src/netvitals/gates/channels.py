@@ -131,17 +131,17 @@ def channel_scores(
 ) -> ChannelScores:
     """Score every channel of a convolution or linear layer that is followed by an activation.
 
-    **Do not prune by gate density.** The paper and our reproduction agree on this negative result. With smooth
-    activations (GELU, SiLU, Mish), pruning by gate density loses more accuracy than random pruning, and far more than
-    pruning by filter norm. With ReLU, gate density and filter norm lose about the same. Use the gate score to find
-    channels that receive no gradient.
+    **Do not prune by gate density.** Pruning by gate density is a negative result of the paper, and our reproduction
+    agrees. With smooth activations (GELU, SiLU, Mish), pruning by gate density loses more accuracy than random pruning,
+    and far more than pruning by filter norm. With ReLU, pruning by gate density and pruning by filter norm lose about
+    the same accuracy. Use the gate score to find channels that receive no gradient.
 
     Args:
-        model: any model; it is left as it was.
-        batch: what a loader yields; a target in it is not used.
+        model: any model; it is not changed.
+        batch: one batch as a data loader yields it; a target in it is not used.
         mode: ``"as_is"``, ``"train"`` (batch statistics) or ``"eval"``: the mode that gates are measured in.
         only: activations to score: names or patterns, or a function of a name.
-        seed: of the random score, and of what noise is left in the model.
+        seed: seed of the random score, and of the random numbers that the model draws.
         score: ``"gate"``, the share of open gates; ``"magnitude"``, the Euclidean norm of the filter; ``"random"``.
         theta: a gate is open where |f'| > theta.
 

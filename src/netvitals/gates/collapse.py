@@ -72,7 +72,7 @@ class Collapse(Result):
     Returned by :func:`will_collapse`.
 
     Attributes:
-        optimizer: its class.
+        optimizer: class of the optimizer.
         steps: how many were summed.
         groups: one entry a parameter group.
         skipped: parameter group to which the prediction does not apply → reason.
@@ -176,7 +176,7 @@ def will_collapse(
     Nothing is trained: only a copy of the schedule is stepped.
 
     Args:
-        optimizer: as it is before the first step, or later: S counts from now.
+        optimizer: the optimizer before the first step, or later: S is summed from now on.
         schedule: a scheduler of this optimizer; a function of the step that gives the factor on the learning rate; a
             list of learning rates, one a step; None for the scheduler found at the optimizer, or constant rates.
         steps: optimizer steps to come.

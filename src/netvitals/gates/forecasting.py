@@ -155,7 +155,7 @@ class GateOutlook(Result):
         shrink: factor on σ that the forecast assumes.
         decay: integrated decay that gives this factor; None if the forecast assumes that σ halves.
         sites: the outlook by the name of its site.
-        factors: on σ, of the paths.
+        factors: factors on σ for which densities are predicted.
         skipped: site for which the argument does not hold → reason.
     """
 

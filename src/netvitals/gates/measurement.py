@@ -62,13 +62,13 @@ def measure(
 
     Args:
         model: any model; modules and functional activations are both seen.
-        loss_fn: a function of (output, target), its name, or None where the output holds the loss. Only ``ratio``
-            needs it; leave it out otherwise: ``measure(model, batch)``.
-        batch: what a loader yields: ``x``, ``(x, y)``, several inputs, a dict.
+        loss_fn: a function of (output, target), its name, or None if the output contains the loss. Only ``ratio`` needs
+            it; leave it out otherwise: ``measure(model, batch)``.
+        batch: one batch as a data loader yields it: ``x``, ``(x, y)``, several inputs, a dict.
         mode: ``"as_is"``; ``"train"`` measures with batch statistics in BatchNorm and dropout modules off, restoring
             running statistics; ``"eval"`` uses the running statistics. Never compare across modes.
         only: activations to report: names or patterns (``"blocks.*"``), or a function of a name.
-        seed: what noise is left in the model is drawn with it.
+        seed: seed of the random numbers that the model draws.
         thetas: a gate is open where |f'| > theta, strictly.
         backend: ``"local_vjp"`` (exact) or ``"ratio"`` (from the gradients of a loss).
         tiny: the ratio is taken where |gradient| exceeds this (default: the smallest normal number).

@@ -29,7 +29,7 @@ class SiteGates(Result):
     Part of :class:`GateReport`.
 
     Attributes:
-        site: where it is.
+        site: the place of the activation.
         densities: theta -> share of open gates among the valid ones.
         channel_densities: NaN for a channel without a valid element.
         mean: mean gate.
@@ -76,7 +76,7 @@ class SiteGates(Result):
         """Return a percentile of the gate values.
 
         Args:
-            percent: from 1 to 99.
+            percent: the percentile, a whole number from 1 to 99.
         """
         if not 1 <= percent <= 99:
             raise ValueError(f"percent must be a whole number from 1 to 99, got {percent}")
@@ -85,9 +85,9 @@ class SiteGates(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class GateReport(Result):
-    """Gate statistics of all activations of a model, from one batch. When you report a trend, name the pooling.
-    Element, site and channel pooling can give trends of opposite sign, and so can the two kinds of site (``bn_direct``,
-    ``post_add``).
+    """Gate statistics of all activations of a model, from one batch. When you report a trend of gate density, name the
+    pooling. Element, site and channel pooling can give trends of opposite sign, and so can the two kinds of site
+    (``bn_direct``, ``post_add``).
 
     Returned by :func:`measure`.
 

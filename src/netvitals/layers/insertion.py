@@ -38,7 +38,7 @@ def insert_norm(model: nn.Module, batch: Any, *, to: str = "quantile:0.75", only
 
     Args:
         model: the model, which is changed; its parameters keep their names, but those of an activation module.
-        batch: what a loader yields; one forward pass tells the shapes.
+        batch: one batch as a data loader yields it; one forward pass tells the shapes.
         to: a spec of :func:`norm`.
         only: a pattern of dotted names (``"blocks.*.act"``) or a function of (name, module).
 

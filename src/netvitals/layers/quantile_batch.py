@@ -157,7 +157,7 @@ class QuantileMeanBatchNorm1d(QuantileBatchNorm1d):
     Args:
         num_features: channels C.
         q: share of values below the centre; None is the mean.
-        search: whose values are ranked together.
+        search: which values are ranked together.
 
     >>> tuple(QuantileMeanBatchNorm1d(3, q=0.75)(torch.randn(64, 3)).shape)
     (64, 3)
@@ -175,7 +175,7 @@ class QuantileMeanBatchNorm2d(QuantileBatchNorm2d):
     Args:
         num_features: channels C.
         q: share of values below the centre; None is the mean.
-        search: whose values are ranked together.
+        search: which values are ranked together.
 
     >>> tuple(QuantileMeanBatchNorm2d(3, q=0.75)(torch.randn(4, 3, 4, 4)).shape)
     (4, 3, 4, 4)

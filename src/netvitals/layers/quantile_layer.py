@@ -78,24 +78,24 @@ class _Tracking(nn.LayerNorm):
 class QuantileLayerNorm(_Tracking):
     r"""Layer norm that subtracts the q-quantile m of the features: $y = \gamma(x-m)/\sqrt{v+\varepsilon}+\beta$.
 
-    With ``search="token"``, every token has its own quantile. This works for any length, is causal, and is the same in
-    training and evaluation. With ``"position"``, as in the paper's code, token quantiles are averaged over the batch
-    into one running centre per position. The length is then fixed. With ``"global"``, they are averaged over batch and
-    positions into one running centre. The ``variance`` is always computed per token, about the quantile or about the
-    ``"mean"``.
+    With ``search="token"``, every token has its own quantile. A quantile per token works for any length, is causal, and
+    is the same in training and evaluation. With ``"position"``, as in the paper's code, token quantiles are averaged
+    over the batch into one running centre per position. Inputs must then always have the same length. With
+    ``"global"``, token quantiles are averaged over batch and positions into one running centre. The ``variance`` is
+    always computed per token, about the quantile or about the ``"mean"``.
 
     Args:
-        normalized_shape: of the last dimensions, as in ``nn.LayerNorm``.
+        normalized_shape: shape of the last dimensions, as in ``nn.LayerNorm``.
         q: share of features below the centre; None is the mean.
-        search: whose features are ranked together.
-        variance: about the ``quantile`` or the ``mean``.
-        eps: added to the variance.
-        momentum: of the running centre.
+        search: which features are ranked together.
+        variance: ``quantile`` or ``mean``, the centre of the second moment.
+        eps: small number added to the variance.
+        momentum: momentum of the running centre.
         max_tracked: batches after which it is frozen; None never.
-        elementwise_affine: with a learned gain.
-        bias: with a learned shift.
-        device: of the parameters.
-        dtype: of the parameters.
+        elementwise_affine: learn a gain.
+        bias: learn a shift.
+        device: device of the parameters.
+        dtype: dtype of the parameters.
 
     >>> y = QuantileLayerNorm(64, q=0.75)(torch.randn(2, 5, 64))
     >>> (y < 0).float().mean().item()
@@ -173,14 +173,14 @@ class LayerNormPreStop(_Tracking):
     """Layer norm with one mean and variance, averaged over tokens and frozen after ``max_tracked`` batches.
 
     Args:
-        normalized_shape: of the last dimensions, as in ``nn.LayerNorm``.
+        normalized_shape: shape of the last dimensions, as in ``nn.LayerNorm``.
         max_tracked: batches after which the statistics are frozen.
-        eps: added to the variance.
-        momentum: of the running statistics.
-        elementwise_affine: with a learned gain.
-        bias: with a learned shift.
-        device: of the parameters.
-        dtype: of the parameters.
+        eps: small number added to the variance.
+        momentum: momentum of the running statistics.
+        elementwise_affine: learn a gain.
+        bias: learn a shift.
+        device: device of the parameters.
+        dtype: dtype of the parameters.
 
     >>> norm = LayerNormPreStop(4, max_tracked=1)
     >>> tuple(norm(torch.randn(2, 5, 4)).shape), norm.frozen

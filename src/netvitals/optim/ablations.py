@@ -27,7 +27,7 @@ class _Elementwise(Optimizer):
         super().__init__(params, {"lr": lr, **options})
 
     def direction(self, g: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
-        raise AssertionError("a subclass gives the direction")
+        raise AssertionError("subclasses of _Elementwise must implement direction()")
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:

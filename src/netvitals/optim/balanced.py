@@ -35,15 +35,15 @@ class Balanced(Equivariant):
             ``descent``).
         lr: learning rate, that of the base optimiser on a balanced network.
         betas: decay of the running means of gradients and of their squares, as in AdamW.
-        eps: added to the root of the squares, as in AdamW.
-        weight_decay: as in AdamW, decoupled.
+        eps: small number added to the denominator, as in AdamW.
+        weight_decay: decoupled weight decay, as in AdamW.
         vertical: how to move along the orbit itself: "frozen", "sgd" or "base" (which normalises round-off when the
             loss is exactly invariant).
-        lr_vertical: its learning rate; default ``lr``. A schedule of ``lr`` changes it in proportion.
+        lr_vertical: learning rate along the symmetry; default ``lr``. A schedule of ``lr`` changes it in proportion.
         lr_radial: learning rate of the part that lengthens or shortens a gauge's blocks; default ``lr``. A schedule of
             ``lr`` changes it in proportion.
         reproject: take the orbit's direction out of the preconditioned step.
-        maximize: go uphill.
+        maximize: maximize the loss instead of minimizing it.
 
     >>> from netvitals.optim import SignBase
     >>> net = torch.nn.Linear(3, 1)
@@ -190,17 +190,17 @@ class BalancedAdam(AdamFamily, Balanced):
             ``find_gauges(model, loss_fn, batch).gauges``); they may share parameters and reach over groups.
         lr: learning rate, that of Adam on the balanced network.
         betas: decay of the running means of gradients and of their squares, as in AdamW.
-        eps: added to the root of the squares, as in AdamW.
-        weight_decay: as in AdamW, decoupled.
+        eps: small number added to the denominator, as in AdamW.
+        weight_decay: decoupled weight decay, as in AdamW.
         vertical: how to move along the orbit itself: "frozen", "sgd" or "adam" (which normalises round-off when the
             loss is exactly invariant).
-        lr_vertical: its learning rate; default ``lr``. A schedule of ``lr`` changes it in proportion.
+        lr_vertical: learning rate along the symmetry; default ``lr``. A schedule of ``lr`` changes it in proportion.
         lr_radial: learning rate of the part that lengthens or shortens a gauge's blocks; default ``lr``. A schedule of
             ``lr`` changes it in proportion.
         reproject: take the orbit's direction out of the normalised step.
-        maximize: go uphill.
+        maximize: maximize the loss instead of minimizing it.
         amsgrad: divide by the largest running mean of squares so far, as in Adam.
-        foreach: accepted for Adam's sake; steps are batched, with torch's fused kernel where it can be used.
+        foreach: accepted for compatibility with Adam; steps are always batched, with torch's fused kernel if possible.
 
     >>> import torch
     >>> from netvitals.optim import relu_rescale

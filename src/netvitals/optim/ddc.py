@@ -32,15 +32,15 @@ class DDC(Equivariant):
             ``descent``).
         lr: learning rate of the radial part (of a log norm) and of the tangential one, in units of the block's norm.
         betas: decay of the running means of gradients and of their squares, as in AdamW.
-        eps: added to the root of the squares, as in AdamW.
-        weight_decay: as in AdamW, decoupled.
+        eps: small number added to the denominator, as in AdamW.
+        weight_decay: decoupled weight decay, as in AdamW.
         vertical: how to move along the orbit itself: "frozen", "sgd" or "base" (which normalises round-off when the
             loss is exactly invariant).
-        lr_vertical: its learning rate; default ``lr``. A schedule of ``lr`` changes it in proportion.
+        lr_vertical: learning rate along the symmetry; default ``lr``. A schedule of ``lr`` changes it in proportion.
         lr_radial: learning rate of the radial part; default ``lr``. A schedule of ``lr`` changes it in proportion.
         reproject: take the shift's direction out of the preconditioned step too. The paper does so for rescalings only,
             which leaves the base optimiser for shifts (erratum E10); False gives that printed version.
-        maximize: go uphill.
+        maximize: maximize the loss instead of minimizing it.
 
     >>> from netvitals.optim import SGDBase, relu_rescale
     >>> net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
@@ -143,17 +143,17 @@ class DDCAdam(AdamFamily, DDC):
         lr: learning rate of a log norm, and of the directions in units of the block's norm: smaller than Adam's by
             about the root of the number of weights in a block.
         betas: decay of the running means of gradients and of their squares, as in AdamW.
-        eps: added to the root of the squares, as in AdamW.
-        weight_decay: as in AdamW, decoupled.
+        eps: small number added to the denominator, as in AdamW.
+        weight_decay: decoupled weight decay, as in AdamW.
         vertical: how to move along the orbit itself: "frozen", "sgd" or "adam" (which normalises round-off when the
             loss is exactly invariant).
-        lr_vertical: its learning rate; default ``lr``. A schedule of ``lr`` changes it in proportion.
+        lr_vertical: learning rate along the symmetry; default ``lr``. A schedule of ``lr`` changes it in proportion.
         lr_radial: learning rate of the radial part; default ``lr``. A schedule of ``lr`` changes it in proportion.
         reproject: take the shift's direction out of the normalised step too. The paper does so for rescalings only,
             which leaves Adam for shifts (erratum E10); False gives that printed version.
-        maximize: go uphill.
+        maximize: maximize the loss instead of minimizing it.
         amsgrad: divide by the largest running mean of squares so far, as in Adam.
-        foreach: accepted for Adam's sake; steps are batched, with torch's fused kernel where it can be used.
+        foreach: accepted for compatibility with Adam; steps are always batched, with torch's fused kernel if possible.
 
     >>> import torch
     >>> from netvitals.optim import relu_rescale

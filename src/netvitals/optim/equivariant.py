@@ -105,7 +105,7 @@ class Equivariant(Optimizer):
 
     def _covered_step(self) -> None:
         """Move every parameter that a gauge covers and that has a gradient."""
-        raise AssertionError("a subclass moves what its gauges cover")
+        raise AssertionError("subclasses must implement _covered_step()")
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "base": self.base, "gauges": self.gauges}

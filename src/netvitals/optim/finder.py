@@ -68,7 +68,7 @@ class Gauges(Result):
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """The table of gauges and what was skipped, without the parameter tensors."""
+        """Convert to a dict: the table of gauges and what was skipped, without the parameter tensors."""
         return {"gauges": self.rows(), "skipped": dict(self.skipped)}
 
     def __str__(self) -> str:
@@ -86,11 +86,11 @@ def find_gauges(model: nn.Module, loss_fn: LossFn = "ce", batch: Any = None, *, 
     """Find parameter symmetries (gauges) that leave the loss unchanged, for :class:`BalancedAdam`.
 
     Args:
-        model: run in eval mode (dropout off) and left as it was.
+        model: a model; it is run in eval mode (dropout off) and not changed.
         loss_fn: "ce", "mse", torch's losses of that kind, or any function of (output, target).
-        batch: what a loader yields; without it an input is guessed from the first layer. A loss of one's own needs a
-            target.
-        seed: of the move along each orbit.
+        batch: one batch as a data loader yields it; without it an input is guessed from the first layer. A loss of
+            one's own needs a target.
+        seed: seed of the random move along each symmetry.
 
     Returns:
         The gauges, each verified on a float64 copy, and the parameters without one, with the reason.
@@ -148,11 +148,11 @@ def orbit_change(model: nn.Module, loss_fn: LossFn, batch: Any, *, gauge: Gauge,
     """Measure the relative loss change when a float64 copy of the model is moved along a symmetry (gauge).
 
     Args:
-        model: run in eval mode and left as it was.
+        model: a model; it is run in eval mode and not changed.
         loss_fn: "ce", "mse", torch's losses of that kind, or any function of (output, target).
-        batch: what a loader yields.
-        gauge: over parameters of ``model``.
-        seed: of the move.
+        batch: one batch as a data loader yields it.
+        gauge: a symmetry of parameters of ``model``.
+        seed: seed of the random move.
 
     Returns:
         Zero, up to rounding, if the loss really has this symmetry.

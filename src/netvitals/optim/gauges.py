@@ -27,7 +27,7 @@ class Shift:
     Returned by :func:`ce_shift_bias`.
 
     Attributes:
-        name: in reports.
+        name: its name in reports.
         param: bias of the logits (C,), or unembedding (C, d).
     """
 
@@ -56,7 +56,7 @@ class Shift:
 
     @torch.no_grad()
     def act(self, c: Tensor) -> None:
-        """Move the parameters along the orbit by ``c`` (one number per mode)."""
+        """Move the parameters along the symmetry by ``c``, with one number per mode."""
         self.param.add_(c.reshape(1, *self.param.shape[1:]).to(self.param))
 
     def charge(self) -> Tensor:
@@ -69,7 +69,7 @@ class Shift:
         """Raise ValueError if there are fewer than two classes."""
         if self.param.ndim == 0 or self.param.shape[0] < 2:
             raise ValueError(
-                f"{self.name}: a shift needs at least two classes in dimension 0, got shape {tuple(self.param.shape)}"
+                f"{self.name}: a shift needs two or more classes in dimension 0, got shape {tuple(self.param.shape)}"
             )
 
     def __str__(self) -> str:
@@ -81,14 +81,14 @@ class Rescale:
     r"""A rescaling symmetry $W_i \to e^{s_i} W_i$ with $\sum_i s_i = 0$ over n blocks: n − 1 modes per channel.
 
     Blocks are, for example, a unit's weight row and the columns that read it, or a norm's gain and the columns that
-    read it. They can also be whole layers with ReLU between them. With an activation of degree q (ReLU² has q = 2), two
-    blocks scale as $e^{s}$ and $e^{-qs}$. A *follower* is a bias inside a chain of whole layers; it is multiplied by
-    the factors of all layers up to its own.
+    read it. Blocks can also be whole layers with ReLU between them. With an activation of degree q (ReLU² has q = 2),
+    two blocks scale as $e^{s}$ and $e^{-qs}$. A *follower* is a bias inside a chain of whole layers; it is multiplied
+    by the factors of all layers up to its own.
 
     Returned by :func:`relu_rescale`, :func:`channel_rescale`.
 
     Attributes:
-        name: in reports.
+        name: its name in reports.
         blocks: what is scaled against what.
         followers: (bias, index of its layer).
         degree: q of the activation between two blocks.
@@ -124,7 +124,7 @@ class Rescale:
 
     @torch.no_grad()
     def act(self, c: Tensor) -> None:
-        """Scale along the orbit by the log factors ``c`` of the gauge modes, (n − 1, channels) or flat."""
+        """Move the parameters along the symmetry by log factors ``c``, of shape (n − 1, channels) or flat."""
         n = len(self.blocks)
         like = self.params[0]
         modes = torch.cat([torch.zeros(1, self.channels).to(like), c.reshape(n - 1, self.channels).to(like)])
@@ -141,7 +141,7 @@ class Rescale:
         return torch.stack([b.inner(ps, ps) for b, ps in zip(self.blocks, held)]).sqrt()
 
     def charge(self) -> Tensor:
-        r"""Noether charges $\|W_{i+1}\|^2 - \|W_i\|^2$, conserved by gradient flow (degree 1)."""
+        r"""Quantities that gradient flow conserves, $\|W_{i+1}\|^2 - \|W_i\|^2$ for degree 1 (Noether charges)."""
         return self.norms().square().diff(dim=0).reshape(-1)
 
     def check(self) -> None:
@@ -210,7 +210,7 @@ def ce_shift_bias(bias: Parameter, name: str = "logit shift (bias)") -> Shift:
 
     Args:
         bias: bias of the logits (C,).
-        name: of the gauge in reports.
+        name: name of the gauge in reports.
 
     Returns:
         The gauge, one mode.
@@ -226,7 +226,7 @@ def ce_shift_rows(weight: Parameter, name: str = "logit shift (rows)") -> Shift:
 
     Args:
         weight: the unembedding (C, d).
-        name: of the gauge in reports.
+        name: name of the gauge in reports.
 
     Returns:
         The gauge, d modes.
@@ -246,7 +246,7 @@ def relu_rescale(
         first: weight before the activation.
         second: weight after it.
         bias: bias of the first layer, if it has one.
-        name: of the gauge in reports.
+        name: name of the gauge in reports.
 
     Returns:
         The gauge, one mode.
@@ -266,7 +266,7 @@ def chained_rescale(
     Args:
         weights: weights of the layers, in order.
         biases: ``biases[i]`` belongs to ``weights[i]``, None where there is none; the last is free.
-        name: of the gauge in reports.
+        name: name of the gauge in reports.
 
     Returns:
         The gauge, n − 1 modes.
@@ -291,8 +291,8 @@ def channel_rescale(
     Args:
         scaled: (parameter, its channel dimension) of what is scaled, such as ``[(ln.weight, 0), (ln.bias, 0)]``.
         readers: (parameter, its channel dimension) of what reads it, such as ``[(next.weight, 1)]``.
-        name: of the gauge in reports.
-        degree: of the activation between them: 1 for ReLU, 2 for its square.
+        name: name of the gauge in reports.
+        degree: degree of the activation between them: 1 for ReLU, 2 for its square.
 
     Returns:
         The gauge, one mode a channel.
@@ -314,7 +314,7 @@ def ln_scale(
         weight: gain γ of the norm (d,).
         bias: its shift β, which is scaled along, or None.
         readers: weights (out, d) of every layer that reads the norm.
-        name: of the gauge in reports.
+        name: name of the gauge in reports.
 
     Returns:
         The gauge, d modes.

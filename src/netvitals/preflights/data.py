@@ -55,7 +55,7 @@ def input_not_finite(bench: Bench) -> None:
         bad > 0,
         f"{bad} of {total} input values are NaN or infinite" if bad else f"all {total} input values are finite",
         healthy="none",
-        fix="Replace them where the data are loaded: x = torch.nan_to_num(x), or drop these rows.",
+        fix="Drop these rows when loading the data, or replace the values: x = torch.nan_to_num(x).",
     )
 
 
@@ -72,7 +72,7 @@ def unnormalised_input(bench: Bench) -> None:
         return bench.skip("not enough data", "no feature varies")
     at, largest = int(size.argmax()), float(size.max())
     apart = float(varying.max() / varying.min())
-    words = f"the largest feature ({at}) has root mean square {largest:.3g}, mean {float(mean[at]):.3g}"
+    words = f"input feature {at} is the largest: root mean square {largest:.3g}, mean {float(mean[at]):.3g}"
     if isinstance(first, NORMS):
         return bench.answer(False, f"{words}; the model begins with {type(first).__name__}", healthy=f"< {LARGE:g}")
     unequal = apart > UNEQUAL and x.ndim == 2 and largest > 3
@@ -80,8 +80,8 @@ def unnormalised_input(bench: Bench) -> None:
         largest > LARGE or unequal,
         words + (f"; standard deviations differ by a factor of {apart:.3g}" if len(varying) > 1 else ""),
         healthy=f"root mean square < {LARGE:g}, factor < {UNEQUAL:g}",
-        why="Gradients are as large as the inputs: one rate cannot suit features of different size.",
-        fix="x = (x - x_train.mean(0)) / x_train.std(0), with the statistics of the training data.",
+        why="Gradients grow with the inputs, and one learning rate cannot suit features of very different scale.",
+        fix="Normalise each feature: x = (x - x_train.mean(0)) / x_train.std(0).",
     )
 
 
@@ -98,9 +98,10 @@ def imbalanced_labels(bench: Bench) -> None:
     bench.answer(
         rare < RARE,
         f"{share:.2%} of the labels are 1",
-        healthy=f"{RARE:.0%} to {1 - RARE:.0%}, or a weight",
-        why="A constant answer is then almost as good as any other.",
-        fix=f"BCEWithLogitsLoss(pos_weight=torch.tensor({(1 - share) / max(share, 1e-9):.3g})), and judge by recall.",
+        healthy=f"{RARE:.0%} to {1 - RARE:.0%}, or a pos_weight",
+        why="A constant prediction already has a low loss, so the model can ignore the rare class.",
+        fix=f"BCEWithLogitsLoss(pos_weight=torch.tensor({(1 - share) / max(share, 1e-9):.3g})), and evaluate by "
+        f"recall.",
     )
 
 
@@ -119,9 +120,9 @@ def overlap(bench: Bench) -> None:
     shared = sum(row in ours for row in theirs) / len(theirs)
     bench.answer(
         shared > OVERLAP,
-        f"{shared:.1%} of {len(theirs)} examples of the second loader are among {len(ours)} of the first",
+        f"{shared:.1%} of {len(theirs)} examples of the second loader also occur in the first",
         healthy=f"≤ {OVERLAP:.0%}",
-        why="The second loader then measures memory, not generalisation.",
+        why="Scores on examples from the training set do not measure generalisation.",
         fix="Split once, before augmentation: train, test = torch.utils.data.random_split(dataset, [0.9, 0.1]).",
     )
 
@@ -133,10 +134,10 @@ def workers_repeat(bench: Bench) -> None:
         return bench.skip("not applicable", "it needs two workers and a random augmentation")
     bench.answer(
         found["same"] > 1,
-        f"{found['same']} of {found['workers']} workers draw the same augmentation for an example",
+        f"{found['same']} of {found['workers']} workers apply the same random augmentation to an example",
         healthy="1",
-        why="A generator that the dataset holds is copied to every worker with its state.",
-        fix="Seed it for each worker: worker_init_fn=lambda i: setattr(get_worker_info().dataset, 'rng', "
+        why="Each worker gets a copy of the dataset's random generator in the same state.",
+        fix="Seed the generator in each worker: worker_init_fn=lambda i: setattr(get_worker_info().dataset, 'rng', "
         "np.random.default_rng(torch.initial_seed() % 2**32)).",
     )
 

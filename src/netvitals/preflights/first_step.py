@@ -62,7 +62,7 @@ def loss_at_initialisation(bench: Bench) -> None:
     if not all(p.requires_grad for p in bench.setup.root.parameters() if p.ndim >= 2):
         return bench.skip("not applicable", "part of the model is frozen, so it has been trained before")
     first = bench.loop.losses[0]
-    words = f"{first:.4g}; guessing costs {cost:.4g}, the best constant {best:.4g}"
+    words = f"the first loss is {first:.4g}; guessing gives {cost:.4g}, the best constant output {best:.4g}"
     classified = loss.kind in ("nll", "bce", "bce_logits")
     limit = max(HIGH * cost, cost + 2) if classified else max(HIGH * cost, TARGETS * best if best > 0 else HIGH * cost)
     over = first > limit
@@ -71,10 +71,10 @@ def loss_at_initialisation(bench: Bench) -> None:
         over or far,
         words,
         healthy=f"≤ {limit:.3g}",
-        why="The targets lie far from 0, where outputs begin."
+        why="The targets are far from 0, but the first outputs are near 0."
         if far and not over
-        else "The first outputs are far larger than the targets; training begins by shrinking them.",
-        fix="y = (y - y_train.mean()) / y_train.std()"
+        else "The first outputs are far too large, so the first steps only shrink them.",
+        fix="Standardise the targets: y = (y - y_train.mean()) / y_train.std()."
         if far and not over
         else "Keep PyTorch's initialisation, or shrink the last layer: model.head.weight.data.mul_(0.01). "
         "Check the scale of the inputs.",
@@ -94,10 +94,10 @@ def vanishing_signal(bench: Bench) -> None:
         return bench.skip("not applicable", "the output is zero, not finite, or behind a layer of zeros")
     bench.answer(
         spread < FLAT * size,
-        f"outputs differ between examples by {spread / size:.2g} of their size",
+        f"the spread of outputs over examples is {spread / size:.2g} of their size",
         healthy=f"> {FLAT:g}",
-        why="What the layers pass on does not depend on the input, so neither does the gradient.",
-        fix="Fewer layers, ReLU or GELU instead of sigmoid or tanh, nn.LayerNorm between layers, or skip connections.",
+        why="An output that hardly depends on the input gives almost no gradient.",
+        fix="Use nn.LayerNorm between layers or skip connections, and ReLU or GELU instead of sigmoid or tanh.",
     )
 
 
@@ -112,9 +112,9 @@ def update_size(bench: Bench) -> None:
     rate = max(float(g["lr"]) for o in bench.setup.optimizers for g in o.param_groups)
     bench.answer(
         middle > LARGE,
-        f"the first step changes the median weight matrix by {middle:.2g} of its size",
+        f"the median update/weight ratio of the first step is {middle:.2g}",
         healthy=f"< {LARGE:g}; about 0.001 is usual",
-        why="A step of the size of the weights replaces what was drawn.",
+        why="Updates this large overwrite the initial weights.",
         fix=f"Set lr={rate * 1e-2 / middle:.1g} (now {rate:.3g}), or warm up.",
     )
 
@@ -143,12 +143,12 @@ def custom_gradient(bench: Bench) -> None:
     first = next(iter(wrong), "")
     bench.answer(
         bool(wrong),
-        f"{first}.backward gives {wrong[first][0]:.4g} where forward changes by {wrong[first][1]:.4g}"
+        f"{first}.backward gives {wrong[first][0]:.4g}, but the numeric derivative is {wrong[first][1]:.4g}"
         if wrong
         else f"{right} custom {'function' if right == 1 else 'functions'} agree with their numeric derivative",
         healthy=f"equal within {WRONG:.0%}",
-        why="The optimizer follows another function than the loss.",
-        fix=f"torch.autograd.gradcheck({first or 'Function'}.apply, inputs.double()) shows which entry is wrong.",
+        why="With a wrong derivative the optimizer does not minimise the loss.",
+        fix=f"Run torch.autograd.gradcheck({first or 'Function'}.apply, inputs.double()) to find the wrong entry.",
     )
 
 

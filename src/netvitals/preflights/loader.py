@@ -44,7 +44,9 @@ def draw(loader: Any, count: int) -> Drawn:
                 ended = False
                 break
     if not out:
-        raise ValueError("the loader yields no batch; with drop_last=True a dataset must hold a whole batch")
+        raise ValueError(
+            "the loader yields no batch: with drop_last=True, the dataset must contain at least one full batch"
+        )
     n = f"{len(out)} {'batch was' if len(out) == 1 else 'batches were'}"
     note = ""
     if isinstance(loader, Iterator):

@@ -64,7 +64,7 @@ class RateRange:
 
 @dataclass(frozen=True, repr=False)
 class Preflight(Result):
-    """What was found before training; made by :func:`netvitals.preflight`.
+    """The result of a preflight: all checks that were made before training; made by :func:`netvitals.preflight`.
 
     Returned by :func:`netvitals.preflight`.
 
@@ -117,7 +117,7 @@ class Preflight(Result):
         return self
 
     def to_html(self, path: str | os.PathLike[str]) -> os.PathLike[str]:
-        """Write everything as one HTML page that opens offline; returns its path.
+        """Write the result as one HTML page that opens offline, and return its path.
 
         Args:
             path: the HTML file; a folder gets ``preflight.html``.
@@ -128,7 +128,7 @@ class Preflight(Result):
         return write_html(page(self), path, "preflight.html")
 
     def to_junit(self) -> str:
-        """The checks as JUnit XML, one test case each."""
+        """Return all checks as JUnit XML, with one test case per check."""
         from xml.sax.saxutils import quoteattr
 
         counts = self.counts

@@ -38,22 +38,22 @@ REPORTS = {
     "custom gradient": "https://github.com/pytorch/pytorch/issues/4355",
     "train and eval": "https://github.com/Cadene/pretrained-models.pytorch/issues/5",
 }
-EXACT = "exact: it holds or it does not"
+EXACT = "exact check without a threshold"
 OF_ONE_LOSS = frozenset({"constant labels", "sorted labels", "regression on classes"})
 OWN: dict[str, tuple[str, Callable[[Bench], None]]] = {
-    "ranks": ("Do ranks agree on the parameters, and read different examples?", training.ranks),
+    "ranks": ("Do all ranks have equal parameters and different data?", training.ranks),
     "input not finite": ("Are all inputs finite?", data.input_not_finite),
-    "unnormalised input": ("Are inputs of a size that layers expect?", data.unnormalised_input),
-    "overlap": ("Are the examples of the second loader new?", data.overlap),
-    "workers repeat": ("Do workers draw different augmentations?", data.workers_repeat),
-    "custom gradient": ("Is the backward of each custom function its derivative?", first_step.custom_gradient),
-    "vanishing signal": ("Does the input reach the output?", first_step.vanishing_signal),
-    "loss at initialisation": ("Does the loss begin where guessing is?", first_step.loss_at_initialisation),
-    "update size": ("Is the first step small beside the weights?", first_step.update_size),
-    "learning rate too high": ("Is the learning rate below the one at which copies diverge?", training.rate_too_high),
-    "learning rate too low": ("Is the learning rate near those that learn?", training.rate_too_low),
-    "imbalanced labels": ("Are both labels there often enough?", data.imbalanced_labels),
-    "train and eval": ("Do train and eval mode agree?", training.train_and_eval),
+    "unnormalised input": ("Are the inputs normalised?", data.unnormalised_input),
+    "overlap": ("Does the second loader contain only new examples?", data.overlap),
+    "workers repeat": ("Do loader workers use different random augmentations?", data.workers_repeat),
+    "custom gradient": ("Does the backward of each custom function match its forward?", first_step.custom_gradient),
+    "vanishing signal": ("Does the output depend on the input?", first_step.vanishing_signal),
+    "loss at initialisation": ("Is the first loss close to the loss of guessing?", first_step.loss_at_initialisation),
+    "update size": ("Is the first update small compared with the weights?", first_step.update_size),
+    "learning rate too high": ("Is the learning rate low enough?", training.rate_too_high),
+    "learning rate too low": ("Is the learning rate high enough?", training.rate_too_low),
+    "imbalanced labels": ("Are both classes frequent enough?", data.imbalanced_labels),
+    "train and eval": ("Do train and eval mode give similar losses?", training.train_and_eval),
     "memorises one batch": ("Can a copy memorise a few examples?", training.memorises),
 }
 
@@ -127,7 +127,7 @@ def preflight(
     seconds: float = 60.0,
     seed: int = 0,
 ) -> Preflight:
-    """Look for what will spoil a training before it begins: data, loss, dependencies, one step, memory, learning rate.
+    """Check data, loss, gradients, memory and learning rate before training, and report what would spoil it.
 
     Copies of model and optimizer are trained for a few steps on batches of ``loader``. Model, optimizer, gradients,
     buffers, modes and random generators are left as they were, also after an error.
@@ -143,8 +143,8 @@ def preflight(
         forward: how to run the model on a batch of any other kind, ``forward(model, batch)``; ``loss_fn`` is a function
             of (output, batch) then, and with None what ``forward`` returns is the loss or holds it.
         batches: at most this many batches are read.
-        seconds: about so long it may take; checks that would take longer say so.
-        seed: of the copies' dropout and noise.
+        seconds: approximate time limit in seconds; checks that would take longer say so.
+        seed: seed of the random numbers that the copies draw.
 
     Returns:
         All checks with their evidence; ``raise_for_failures()`` stops a pipeline.
@@ -160,7 +160,7 @@ def preflight(
     begun = time.perf_counter()
     setup = setup_of(model, loss_fn, optimizer, forward)
     if batches < 1 or seconds <= 0:
-        raise ValueError(f"batches and seconds must be positive, got {batches} and {seconds}")
+        raise ValueError(f"batches and seconds must both be positive, got {batches} and {seconds}")
     with ExitStack() as stack:
         others = [m for loss in setup.losses for m in modules_in(loss)]
         for module in dict.fromkeys([setup.root, *others]):
@@ -266,10 +266,10 @@ def _one_step(bench: Bench) -> None:
         bad is not None,
         f"the loss is {loop.losses[bad]} at step {bad}" if bad is not None else f"{len(loop.losses)} steps",
         healthy="a finite loss on each step",
-        why="From there on every parameter is NaN." if bad is not None else "",
-        fix="Lower the learning rate or warm up; look for a log, a square root or a division by zero."
+        why="A NaN loss makes every parameter NaN." if bad is not None else "",
+        fix="Lower the learning rate or warm up. Look for a logarithm, square root or division of zero."
         if bad
-        else "Look for a log, a square root or a division by zero, and for NaN in the data.",
+        else "Look for a logarithm, square root or division of zero, and for NaN in the data.",
         cost=f"{len(loop.losses)} steps",
     )
 
@@ -277,11 +277,11 @@ def _one_step(bench: Bench) -> None:
 def _remedy(error: Exception) -> str:
     words = str(error)
     if isinstance(error, IndexError) and "out of bounds" in words:
-        return "The output needs as many columns as the largest label + 1; number the classes from 0."
+        return "Number the classes from 0, and give the model one output per class."
     if isinstance(error, IndexError) and "index out of range" in words:
-        return "An embedding got an id beyond num_embeddings."
+        return "Increase num_embeddings: an id is too large for the embedding."
     if "expected scalar type" in words or "dtype" in words:
-        return "Class labels are y.long(), inputs and targets of a regression x.float()."
+        return "Use y.long() for class labels, and x.float() for inputs and regression targets."
     return ""
 
 

@@ -60,9 +60,9 @@ class Setup:
             losses = tuple(_copied(loss, memo) for loss in self.losses)
         except Exception as error:
             raise ValueError(
-                f"preflight works on a copy, and {type(self.root).__name__} cannot be copied: "
+                f"preflight works on a copy of the model, but {type(self.root).__name__} cannot be copied: "
                 f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}. Give a model that "
-                "copy.deepcopy takes: one whose attributes are no tensors with a graph, locks or open files"
+                "copy.deepcopy can copy, without attributes such as locks, open files or tensors with a graph"
             ) from error
         if trainer is not None and is_lightning(models):
             vars(models)["_trainer"] = trainer  # a LightningModule is copied without it
@@ -75,7 +75,7 @@ class Setup:
         """One of the losses on a batch."""
         found = self.losses[which](self.models, batch)
         if not isinstance(found, Tensor) or found.numel() != 1:
-            raise TypeError(f"a loss must be one number as a tensor, got {_what(found)}")
+            raise TypeError(f"the loss must be one number as a tensor, got {_what(found)}")
         return found.reshape(()) if found.ndim else found  # no operation of ours in its graph
 
     def steppers(self, which: int) -> tuple[Optimizer, ...]:
@@ -136,11 +136,13 @@ def setup_of(model: Any, loss_fn: Any, optimizer: Any, forward: Any) -> Setup:
     root = together(model, "preflight")
     if not isinstance(root, nn.Module):
         raise TypeError(
-            f"preflight needs a torch.nn.Module, or a list or dict of them, got a {type(model).__name__}; the order is "
-            "(model, loss_fn, loader, optimizer)"
+            f"preflight needs a torch.nn.Module, or a list or dict of them, got a {type(model).__name__}; the order "
+            "of arguments is (model, loss_fn, loader, optimizer)"
         )
     if not any(p.requires_grad for p in root.parameters()) and not optimizer:
-        raise ValueError(f"{type(model).__name__} has no parameter with requires_grad: there is nothing to train")
+        raise ValueError(
+            f"{type(model).__name__} has no parameter with requires_grad=True, so there is nothing to train"
+        )
     several = not isinstance(model, nn.Module)
     if not several:
         model = root = uncompiled(root)
@@ -156,13 +158,13 @@ def setup_of(model: Any, loss_fn: Any, optimizer: Any, forward: Any) -> Setup:
         losses = tuple(loss_fn) if isinstance(loss_fn, list | tuple) else (loss_fn,)
         if not all(callable(one) for one in losses) or not losses:
             raise TypeError(
-                "with several models or losses, loss_fn must be a function of (models, batch), or a list of such "
-                f"functions, one for each optimizer; got {_what(loss_fn)}"
+                "with several models or losses, loss_fn must be a function of (models, batch) or a list with one "
+                f"such function for each optimizer; got {_what(loss_fn)}"
             )
         if len(losses) > 1 and given and len(given) != len(losses):
-            raise ValueError(f"{len(losses)} losses need as many optimizers, one for each; got {len(given)}")
+            raise ValueError(f"{len(losses)} losses need {len(losses)} optimizers, one for each; got {len(given)}")
         if len(losses) > 1 and not given:
-            raise ValueError(f"{len(losses)} losses need as many optimizers, one for each; give optimizer=[...]")
+            raise ValueError(f"{len(losses)} losses need {len(losses)} optimizers, one for each; give optimizer=[...]")
     elif loss_fn is None and forward is None and is_lightning(root):
         losses = (_training_step,)
     else:
@@ -199,8 +201,8 @@ def _training_step(model: Any, batch: Any) -> Tensor:
     loss = out["loss"] if isinstance(out, Mapping) else out
     if not isinstance(loss, Tensor):
         raise TypeError(
-            f"training_step returned {_what(loss)} instead of a loss: with manual optimisation give the network, "
-            "loss_fn and optimizer themselves"
+            f"training_step returned {_what(loss)} instead of a loss; with manual optimization, give the network, "
+            "loss_fn and optimizer to preflight"
         )
     return loss
 

@@ -57,11 +57,12 @@ def memorises(bench: Bench) -> None:
     failed = not best < MEMORISED * cost
     bench.answer(
         failed,
-        f"{count} examples: the loss falls to {best:.3g}; the best constant costs {cost:.3g}"
+        f"the loss on {count} examples falls to {best:.3g}; a constant output gives {cost:.3g}"
         + (f". {starved}" if failed and starved else ""),
         healthy=f"< {MEMORISED * cost:.3g} within {steps} steps",
-        why="A network that cannot fit a few examples does not get, or does not use, what it needs.",
-        fix="Check the path from input to output: a layer that is cut off, an activation at the end, labels of other "
+        why="A network that cannot fit a few examples has a bug in the model, the loss or the labels.",
+        fix="Check for a detached layer, for an activation at the end of the model, and for labels that belong to "
+        "other "
         "examples.",
         cost=f"up to {steps * len(RATES)} steps on {count} examples",
     )
@@ -122,7 +123,7 @@ def _starved(root: nn.Module) -> str:
     sizes = {n: float(p.grad.double().square().mean().sqrt()) for n, p in root.named_parameters() if p.grad is not None}
     top = max(sizes.values(), default=0.0)
     gone = [n for n, size in sizes.items() if size <= 1e-6 * top]
-    return f"The gradient is gone at {', '.join(gone[:4])}{' and others' if len(gone) > 4 else ''}" if gone else ""
+    return f"No gradient reaches {', '.join(gone[:4])}{' and others' if len(gone) > 4 else ''}" if gone else ""
 
 
 # ---------------------------------------------------------------- learning rate
@@ -203,13 +204,13 @@ def rate_too_high(bench: Bench) -> None:
     saved = found.start - min(lower, default=found.start)
     behind = saved > FALL * abs(found.start) and not found.start - loss > BEHIND * saved
     failed = rises or behind
-    edge = f"copies diverge from {found.high:.2g} on" if found.high is not None else "no copy diverges"
+    edge = f"training diverges from lr={found.high:.2g} on" if found.high is not None else "no tested rate diverges"
     rate = found.rates[found.losses.index(best)] if finite else found.yours
     bench.answer(
         failed,
-        f"at {found.yours:.3g} the loss goes from {found.start:.3g} to {loss:.3g} in {found.steps} steps; {edge}",
-        healthy="a loss that falls, and about as far as at lower rates",
-        why="Each step overshoots.",
+        f"with lr={found.yours:.3g} the loss goes from {found.start:.3g} to {loss:.3g} in {found.steps} steps; {edge}",
+        healthy="the loss falls about as far as with lower rates",
+        why="With a high learning rate each step overshoots.",
         fix=f"Set lr={rate:.1g} (now {found.yours:.3g}).",
         cost=f"{found.steps * (len(found.rates) + 1)} steps",
     )
@@ -229,10 +230,10 @@ def rate_too_low(bench: Bench) -> None:
     failed = gains[at] < LOW * gains[best] and better > TOO_LOW and gains[best] > FALL * abs(found.start)
     bench.answer(
         failed,
-        f"at {found.yours:.3g} the loss falls by {gains[at]:.2g} in {found.steps} steps, at {found.rates[best]:.2g} by "
+        f"in {found.steps} steps the loss falls by {gains[at]:.2g}; with lr={found.rates[best]:.2g} it falls by "
         f"{gains[best]:.2g}",
-        healthy=f"more than {LOW:.0%} of that, or a rate within a factor of {TOO_LOW:g} of it",
-        why="Training takes as many times longer.",
+        healthy=f"more than {LOW:.0%} of that, or a learning rate within a factor of {TOO_LOW:g}",
+        why="With a low learning rate training takes many times longer.",
         fix=f"Set lr={found.rates[best] / 3:.1g} (now {found.yours:.3g}).",
         cost=f"shared with {'learning rate too high'!r}",
     )
@@ -265,8 +266,9 @@ def train_and_eval(bench: Bench) -> None:
         not b <= a + max(2 * abs(a), 1.0),
         f"the loss is {a:.4g} in train mode and {b:.4g} in eval mode after {passes} passes",
         healthy=f"≤ {a + max(2 * abs(a), 1.0):.3g}",
-        why="Running statistics do not describe the batches: they are few, sorted, or momentum has the wrong end.",
-        fix="nn.BatchNorm2d(n, momentum=0.1), where TensorFlow says 0.9; with few examples nn.GroupNorm.",
+        why="The running statistics of batch norm do not match the batches: too few batches, sorted data, or a wrong "
+        "momentum.",
+        fix="Use nn.BatchNorm2d(n, momentum=0.1), which TensorFlow calls 0.9. With small batches use nn.GroupNorm.",
         cost=f"{passes} passes",
     )
 

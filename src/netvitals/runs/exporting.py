@@ -21,7 +21,7 @@ def export(run: Run, to: str = "parquet", out: str | os.PathLike[str] | None = N
     Args:
         run: the run.
         to: ``"parquet"``, ``"csv"`` or ``"json"``.
-        out: where to; by default beside the run, named after it. An existing file is replaced.
+        out: path of the file; by default beside the run, named after it. An existing file is replaced.
 
     Returns:
         Where the file was written.

@@ -17,7 +17,7 @@ class Evidence:
 
     Attributes:
         vital: name of the vital sign, ``gates``.
-        site: where it was measured.
+        site: the place where it was measured.
         metric: name of the number, ``density@0.01``.
         step: the training step.
         value: the value at this step.
@@ -124,16 +124,17 @@ class Finding:
         return f"{self.severity.upper()}  {self.what}{self.dated}" + (f"\n  fix: {self.advice}" if self.advice else "")
 
     def effects(self) -> list[str]:
-        """The most severe of the findings that follow from this one, and how many there are besides.
+        """The alarms that follow from this one, at most three, and the names of what else was noticed below it.
 
-        >>> two = tuple(Finding("note", "", f"Layer {i} is dead.") for i in (1, 2))
-        >>> Finding("critical", "", "The learning rate is too high.", consequences=two).effects()
-        ['→ Layer 1 is dead.', '→ Layer 2 is dead.']
+        >>> below = (Finding("warning", "", "Layer 1 is dead."), Finding("note", "", "A spike.", rule="spikes"))
+        >>> Finding("critical", "", "The learning rate is too high.", consequences=below).effects()
+        ['→ Layer 1 is dead.', '→ possibly related: spikes']
         """
         below = sorted(self.below(), key=lambda f: SEVERITIES.index(f.severity))
-        more = len(below) - SHOWN
-        lines = [f"→ {f.what}{f.dated}" for f in below[:SHOWN]]
-        return lines + [f"→ {more} more {'findings follow' if more > 1 else 'finding follows'} from it."] * (more > 0)
+        shown = [f for f in below if f.severity in ("critical", "warning")][:SHOWN]
+        rest = dict.fromkeys(f.rule for f in below if f.rule and f.rule not in {s.rule for s in shown})
+        lines = [f"→ {f.what}{f.dated}" for f in shown]
+        return lines + [f"→ possibly related: {', '.join(rest)}"] * bool(rest)
 
     @property
     def dated(self) -> str:

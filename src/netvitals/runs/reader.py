@@ -154,8 +154,8 @@ class Run:
 
         Args:
             vital: a name, several names, or a pattern with ``*`` and ``?``; None takes all.
-            site: the same for sites.
-            metric: the same for metrics.
+            site: the same for site names.
+            metric: the same for metric names.
             abandoned: return the measurements that became invalid when the run was resumed at an earlier step, instead
                 of the valid ones.
 
@@ -215,8 +215,8 @@ class Run:
 
         Args:
             vital: a name, several names or a pattern, as in :meth:`frame`.
-            site: the same for sites.
-            metric: the same for metrics.
+            site: the same for site names.
+            metric: the same for metric names.
             first: only the earliest array of each series.
             last: only the latest array of each series.
 

@@ -204,8 +204,8 @@ class RunWriter:
             self._pending.findings = [as_json(f) for f in findings]
 
     def flush(self, timeout: float = 30.0) -> bool:
-        """Wait until everything in the write queue is on disk, at most ``timeout`` seconds. Returns False if it is not,
-        or if anything had to be dropped.
+        """Wait until everything in the write queue is on disk, at most ``timeout`` seconds. Returns False if the queue
+        is not on disk by then, or if measurements were dropped.
         """
         if not self.closed:
             with self._wake:

@@ -32,8 +32,8 @@ def plateau(
 
     With one measurement, a copy of the model is trained ahead until its loss has fallen by 5 %. With several
     measurements, passed one by one as ``earlier``, the growth of the loss slope predicts when the loss will have fallen
-    by ``drop``. The intervals are too narrow on most kinds of networks (docs/forecasts.md). If a predicted step has
-    passed without the drop, no further forecast is made.
+    by ``drop``. The intervals are too narrow on most kinds of networks (docs/forecasts.md). If the loss has not dropped
+    at a predicted step, no further forecast is made.
 
     Args:
         model: the model at the current step.
@@ -42,7 +42,7 @@ def plateau(
         optimizer: SGD, Adam or sign descent, whose rule and learning rate count; or the learning rate of plain gradient
             descent. Its learning rate has to stay the same: with a schedule, watch the vital sign ``plateau``.
         mode: ``"as_is"``, ``"train"`` or ``"eval"``.
-        seed: what noise is left in the model is drawn with it.
+        seed: seed of the random numbers that the model draws.
         step: number of the training step.
         drop: the fraction of the plateau's loss by which the loss must fall.
         level: nominal coverage of the interval.

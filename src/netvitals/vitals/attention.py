@@ -55,9 +55,9 @@ class AttentionVital(Vital):
         "entropy_min": Metric("entropy of the head that attends to the fewest keys, divided by its maximum", "share"),
         "first_token": Metric("mean attention weight on the first key", "share"),
         "sink_heads": Metric("fraction of heads with more than 0.3 of their weight on the first key", "share"),
-        "q_norm": Metric("mean Euclidean norm of a query", "activation"),
-        "k_norm": Metric("mean Euclidean norm of a key", "activation"),
-        "v_norm": Metric("mean Euclidean norm of a value", "activation"),
+        "q_norm": Metric("mean Euclidean norm of the query vectors", "activation"),
+        "k_norm": Metric("mean Euclidean norm of the key vectors", "activation"),
+        "v_norm": Metric("mean Euclidean norm of the value vectors", "activation"),
     }
     absent = "no attention was found"
     headline = ("max_logit", "entropy")

@@ -174,12 +174,12 @@ class Orders(Vital):
     name = "orders"
     title = "Order"
     meaning = (
-        "KL order of the nearest singular direction. Order 1 is regular; order 2 or more is degenerate, so the "
-        "parameters are near a singularity."
+        "How degenerate the parameters are: the KL order of the nearest singular direction. Order 1 is regular, and "
+        "order 2 or more is degenerate."
     )
     metrics: ClassVar = {
-        "order": Metric("largest KL order of any direction"),
-        "singular": Metric("number of singular directions", "directions"),
+        "order": Metric("largest KL order among the measured directions"),
+        "singular": Metric("number of singular directions among the measured ones", "directions"),
         "limit": Metric("learning coefficient in the limit of many samples, if it could be determined"),
         "distance": Metric("distance of the parameters to the nearest singular point", "weight"),
     }

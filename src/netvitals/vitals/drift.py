@@ -92,8 +92,12 @@ class Drift(Vital):
         "slope": Metric("slope of the gradient g over the activation a, Σ a·g / Σ a²", "gradient / activation"),
         "euler": Metric("Euler sum Σ p·∂ℓ/∂p; a positive value at the output means that outputs shrink", "loss"),
         "tot": Metric("mean weight gradient", "gradient"),
-        "prod": Metric("part of the mean weight gradient from the means of input and gradient", "gradient"),
-        "cov": Metric("part of the mean weight gradient from the covariance of input and gradient", "gradient"),
+        "prod": Metric(
+            "part of the mean weight gradient that comes from the means of input and output gradient", "gradient"
+        ),
+        "cov": Metric(
+            "part of the mean weight gradient that comes from the covariance of input and output gradient", "gradient"
+        ),
     }
     absent = "no parameter of the model has moved"
     headline = ("drift_z", "weight_mean")

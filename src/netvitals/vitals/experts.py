@@ -37,11 +37,11 @@ class ExpertsVital(Vital):
     )
     metrics: ClassVar = {
         "share": Metric("fraction of routing choices that select an expert", "share"),
-        "load_entropy": Metric("entropy of the experts' shares, divided by its maximum", "share"),
-        "effective": Metric("effective number of experts: exp of the entropy of their shares", "experts"),
+        "load_entropy": Metric("entropy of the token shares of the experts, divided by its maximum", "share"),
+        "effective": Metric("effective number of experts: exp of the entropy of their token shares", "experts"),
         "dead": Metric("experts that received no token on this measured step", "experts"),
         "unused": Metric("experts not selected in the last 60 choices per expert", "experts"),
-        "hot": Metric("largest share of an expert, divided by an equal share"),
+        "hot": Metric("token share of the busiest expert, divided by an equal share"),
         "router_entropy": Metric("mean entropy of the router's probabilities, divided by its maximum", "share"),
         "margin": Metric("mean gap between the lowest selected and the highest rejected probability", "share"),
     }

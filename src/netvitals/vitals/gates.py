@@ -60,7 +60,7 @@ class Gates(Vital):
         "second@{theta}": Metric(
             "in a product u·v: fraction of entries with |u|, the gate of v, above the threshold", "share"
         ),
-        "valid": Metric("fraction of channels whose gates are not NaN", "share"),
+        "valid": Metric("fraction of channels whose gates could be computed (not NaN)", "share"),
     }
     absent = "no activation function was met"
     headline = ("density@0.01", "density@0.1", "mean")

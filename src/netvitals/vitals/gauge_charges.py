@@ -44,7 +44,7 @@ class GaugeCharges(Vital):
     title = "Gauge drift"
     meaning = "How far the optimizer has moved along gauge symmetries, which leave the loss unchanged."
     metrics: ClassVar = {
-        "charge": Metric("quantity of this symmetry that gradient flow conserves", "weight²"),
+        "charge": Metric("quantity that gradient flow conserves because of this symmetry", "weight²"),
         "charge_moved": Metric("relative change of the conserved quantity"),
         "orbit_moved": Metric("position along the symmetry: log scale, or mean of the logits"),
     }

@@ -49,8 +49,8 @@ class OptimizerSettings(Vital):
     name = "optimizer"
     title = "Optimizer"
     meaning = (
-        "Settings of each parameter group of the optimizer, and what its schedule has left. The remaining learning "
-        "rate and decay limit how much the weights can still change."
+        "Settings of each parameter group, and the learning rate and decay that the schedule has left. They limit how "
+        "much the weights can still change."
     )
     metrics: ClassVar = {
         "lr": Metric("learning rate at this step"),

@@ -60,9 +60,9 @@ class PlateauForecast(Vital):
         "first-order signal predicts the step at which the plateau ends."
     )
     metrics: ClassVar = {
-        "signal": Metric("signal: first-order decrease of the loss from that of a constant output", "loss"),
+        "signal": Metric("signal: first-order decrease of the loss compared with a constant output", "loss"),
         "loss": Metric("loss on the probe batch", "loss"),
-        "resting": Metric("loss on the probe batch of a model with the same output for all inputs", "loss"),
+        "resting": Metric("loss of a constant output (independent of the input) on the probe batch", "loss"),
         "escape": Metric("step at which the plateau is expected to end", "step"),
         "low": Metric("earliest likely step at which the plateau ends", "step"),
         "high": Metric("latest likely step at which the plateau ends", "step"),

@@ -48,8 +48,8 @@ class Sparsity(Vital):
     )
     metrics: ClassVar = {
         "hard": Metric("fraction of outputs that are exactly zero", "share"),
-        "soft": Metric("fraction of outputs below 1 % of the largest one", "share"),
-        "soft_abs": Metric("fraction of outputs below 0.001", "share"),
+        "soft": Metric("fraction of outputs below 1 % of the largest output", "share"),
+        "soft_abs": Metric("fraction of outputs whose absolute value is below 0.001", "share"),
         "neg_preact": Metric("fraction of inputs that are zero or negative", "share"),
         "dead_units": Metric("fraction of units that are zero for the whole batch", "share"),
         "always_on": Metric("fraction of units that are never zero on the batch", "share"),

@@ -106,7 +106,7 @@ def watch(
             ``SummaryWriter``, ``trackio``, or a function of (step, numbers). Your run is never begun or ended.
         on_finding: called with each finding when it is first made, while it trains; or the address of a web hook.
         panel: show loss, vital signs and findings in the terminal or notebook; in a log file, a line a minute.
-        scheduler: of the learning rate; looked for if left out. A copy of it says what the rates will be.
+        scheduler: learning-rate scheduler; detected if left out. A copy of it is used to compute future rates.
         total_steps: how many steps the training will have, for forecasts to its end.
         forecasts: make forecasts, store them with the run, and score them once their target step is reached.
         lookahead: before a divergence is forecast, confirm it by training a copy of the model, on the batch of
@@ -336,8 +336,8 @@ class Watch(MeasuredSteps):
             self._send()
 
     def go_on_at(self, step: int) -> None:
-        """Set the number of the next ``step``, when training continues from a checkpoint. Call this before the first
-        step.
+        """Set the number of the next ``step``, when training continues from a checkpoint. Call ``go_on_at`` before the
+        first step.
         """
         self._disarm()
         self._step = step

@@ -56,7 +56,9 @@ def before_training(model: Any, optimizer: Any, asked: Any) -> Preflight | None:
 def check_model(model: Any, every: Any) -> None:
     """A model that can be trained, and a number of steps."""
     if not isinstance(model, nn.Module):
-        raise TypeError(f"watch needs a torch.nn.Module, got a {type(model).__name__}; the order is (model, optimizer)")
+        raise TypeError(
+            f"watch needs a torch.nn.Module, got a {type(model).__name__}; the order of arguments is (model, optimizer)"
+        )
     if not any(True for _ in model.parameters()):
         raise ValueError(
             f"{type(model).__name__} has no parameters, so there is no training to watch {hint('no-parameters')}"

@@ -73,7 +73,7 @@ def test_lambda_by_hand():
     known = {(v, 1): latent.Boltzmann(v).known for v in (2, 3, 4, 6)}
     assert known == {(2, 1): (0.5, 2), (3, 1): (0.75, 1), (4, 1): (1.0, 1), (6, 1): (1.5, 1)}
     assert latent.Boltzmann(2, 2).known == (0.5, 1)
-    with pytest.raises(LookupError, match="no published λ"):
+    with pytest.raises(LookupError, match="no known λ"):
         _ = latent.Boltzmann(3, 2).known
 
 

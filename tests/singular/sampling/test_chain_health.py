@@ -4,15 +4,11 @@ import math
 
 import numpy as np
 import pytest
-import torch
-from torch import nn
 
-from netvitals.anatomy.copies.replicas import Replicas
 from netvitals.singular.sampling.chains import effective_draws, examine, r_hat, ranked, split_r_hat, standard_error
 from netvitals.singular.sampling.ladder import exchanges, first, respaced, top
-from netvitals.singular.sampling.langevin import Langevin, extrapolated
+from netvitals.singular.sampling.langevin import cooled
 from netvitals.singular.sampling.minimum import judged
-from netvitals.singular.sampling.noise import NoiseSource
 from netvitals.singular.sampling.observables import well
 
 
@@ -128,31 +124,25 @@ def test_a_ladder_has_its_ends_and_equal_refusals():
     assert first(10.0, 10.0, parameters=4).tolist() == [10.0] and top(5.0, np.zeros(3)) == 5.0
 
 
-def test_the_search_weighs_the_pull_as_the_moves_do():
-    """In a well of 20 dimensions alone a move of ε = 0.1/γ is all but exact; were the energy another, one in three."""
-    model = nn.Linear(20, 1, bias=False).double()
-    x = torch.randn(8, 20, dtype=torch.float64)
-    copies = Replicas(model, lambda out, y: (out - y).square().mean())
-    walk = Langevin(
-        copies,
-        (x, model(x).detach()),
-        streams=[NoiseSource(0, c) for c in range(8)],
-        nbeta=1e-6,
-        gamma=100.0,
-        batch=4,
-        preconditioned=False,
-        law="normal",
-    )
-    assert walk.acceptance(1e-3) > 0.97
+def test_the_virial_takes_the_heat_of_a_quadratic_loss_away():
+    """At temperature T energies are T times as large; λ̂ = D/2 whatever T, and the share is 1 − 1/T of what was seen."""
+    rng = np.random.default_rng(0)
+    for hot in (1.0, 1.05, 1.2):
+        squares = hot * rng.normal(size=(4, 2000, 20)) ** 2
+        mean, error, heat = cooled(squares.sum(2) / 2, squares.sum(2) - 20, np.zeros((0, 0, 0)))
+        assert mean == pytest.approx(10.0, abs=1e-9) and heat == pytest.approx(hot - 1, abs=0.02), (hot, mean, heat)
+        assert error < 0.5 and (hot == 1.0 or error > (hot - 1) ** 2), (hot, error)
 
 
-def test_extrapolation_takes_a_first_order_bias_away_and_owns_what_is_left():
-    for bias in (0.05, 0.2, 0.4):
-        mean, error, share = extrapolated(3 / (1 - bias), 3 / (1 - bias / 2), (0.0, 0.0))
-        assert abs(mean - 3) < bias / 2 * 3 and abs(mean - 3) < 3 * error, (bias, mean, error)
-        assert bias / 2 < share < 1.5 * bias
-    mean, error, _ = extrapolated(3.0, 3.0, (0.1, 0.2))
-    assert mean == 3.0 and error == pytest.approx(math.hypot(0.1, 0.4))
+def test_heat_that_the_virial_cannot_take_away_is_in_the_error():
+    rng = np.random.default_rng(0)
+    virial = rng.normal(size=(4, 1000))
+    loss = 2 + 0.5 * virial + rng.normal(size=(4, 1000))  # a fifth of its variance is the virial's
+    none = np.zeros((0, 0, 0))
+    cold, error, _ = cooled(loss, virial - virial.mean(), none)
+    hot, wider, heat = cooled(loss + 0.4, virial + 0.8, none)
+    assert cold == pytest.approx(loss.mean()) and hot == pytest.approx(loss.mean() + 0.4)
+    assert wider > 0.3 > 5 * error and heat == pytest.approx(0.4 / hot, rel=0.15)
 
 
 def test_the_well_of_a_quadratic_loss():

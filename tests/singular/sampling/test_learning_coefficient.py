@@ -9,8 +9,12 @@ import pytest
 import torch
 from torch import nn
 
+from netvitals.anatomy import Replicas
 from netvitals.singular import learning_coefficient, rlct_deep_linear
 from netvitals.singular.networks.posteriors import catalogue, half_square
+from netvitals.singular.sampling.data import Data
+from netvitals.singular.sampling.langevin import Langevin
+from netvitals.singular.sampling.noise import NoiseSource
 
 f64 = {"dtype": torch.float64}
 
@@ -149,7 +153,7 @@ def test_a_doubled_pull_would_be_seen():
     """At γ = nβ the exact answers for γ and 2γ are 1 and 2/3."""
     llc = quadratic(141.0, draws=400)
     assert abs(llc.mean - 1) < 3 * llc.stderr < 0.15, llc
-    noisy = quadratic(141.0, draws=800, batch_size=4, step_size=1e-3)
+    noisy = quadratic(141.0, draws=800, batch_size=4, step_size=0.02, thin=1)
     assert 0.45 < noisy.well.share < 0.58, noisy  # exactly 1/2 but for the step; 1/3 with twice the pull
 
 
@@ -173,24 +177,66 @@ def test_a_point_beside_the_minimum_loses_what_descent_would_gain():
     assert llc.minimum.gain == pytest.approx(0.705, rel=0.02) and not llc.ok  # the well keeps the rest
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [n for n in catalogue() if n.startswith("minibatches")])
-def test_the_bias_of_minibatches_is_taken_away(name):
-    p, llc = estimate(name, draws=3000, burn_in=500, chains=8)
-    assert math.isnan(llc.acceptance) and math.isfinite(llc.corrected)
-    assert abs(llc.mean - p.exact) < 3 * llc.stderr or not llc.ok, (p.exact, llc)
-    assert abs(llc.mean - p.exact) < 0.25 * p.exact, (p.exact, llc)
+MINIBATCHES = [n for n in catalogue() if n.startswith("minibatches")]
 
 
-@pytest.mark.slow
-def test_minibatch_chains_of_a_large_step_are_refused_or_right():
-    p = catalogue()["minibatches of 16, regular, noisy"]()
-    options = {"nbeta": p.nbeta, "batch_size": 16, "draws": 1500, "burn_in": 300}
-    plain = learning_coefficient(p.model, half_square, p.batch, step_size=0.02, chains=1, **options)
-    assert plain.mean > 1.3 * p.exact and not plain.ok and "at least 2 chains" in str(plain)
-    pair = learning_coefficient(p.model, half_square, p.batch, step_size=0.02, chains=4, **options)
-    assert pair.corrected > 0.1 and abs(pair.mean - p.exact) < 0.5 * (plain.mean - p.exact)
-    assert not pair.ok or abs(pair.mean - p.exact) < 3 * pair.stderr
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=() if n.endswith(("10 parameters", "γ = 10")) else pytest.mark.slow) for n in MINIBATCHES],
+)
+def test_minibatches_of_64_give_the_exact_answer(name):
+    p, llc = estimate(name)
+    assert abs(llc.mean - p.exact) < max(4 * llc.stderr, 1e-3 * p.exact) or not llc.ok, (p.exact, llc)
+    assert abs(llc.mean - p.exact) < 0.1 * p.exact or llc.stderr > 0.03 * p.exact, (p.exact, llc)
+    if "regular" in name:
+        assert llc.ok and abs(llc.mean - p.exact) < 0.01 * p.exact, (p.exact, llc)
+
+
+def noisy(batch, noise=2.0):
+    """Ten parameters at nβ = 300; the exact answer is 4.983."""
+    x = torch.linalg.qr(torch.randn(512, 10, generator=torch.Generator().manual_seed(0), **f64))[0] * math.sqrt(512)
+    left = noise * torch.randn(512, 1, generator=torch.Generator().manual_seed(1), **f64)
+    model = nn.Linear(10, 1, bias=False).double()
+    data = Data(model, half_square, x, model(x).detach() + left - x @ (x.T @ left) / 512)
+    copies = Replicas(data.model, data.loss_fn)
+    streams = [NoiseSource(0, c) for c in range(4)]
+    return Langevin(copies, (data.x, data.y), streams=streams, nbeta=300.0, gamma=1.0, batch=batch)
+
+
+def test_the_anchor_takes_the_noise_of_the_labels_out():
+    """Beside w* by δ, gradients of a batch of 64 scatter by x(xᵀδ) alone and not by x · noise."""
+    torch.manual_seed(0)
+    chain = noisy(64)
+    away = 0.01 * torch.randn_like(chain.w)
+    forces = torch.stack([chain.batch()(chain.w + away)[1].mean(1) for _ in range(200)])
+    exact = 300 * away + away  # x has unit covariance; the well is 1
+    error = (forces.mean(0) - exact).norm() / exact.norm()
+    scatter = forces.std(0).square().sum(1)
+    expected = 300**2 * 11 * away.square().sum(1) / 64  # of x(xᵀδ) in ten dimensions: (D + 1)|δ|²
+    assert error < 0.1 and 0.7 < float((scatter / expected).mean()) < 1.3, (error, scatter / expected)
+    at_minimum, still = chain.batch()(chain.copies.start.expand_as(chain.w))
+    assert float(still.abs().max()) < 1e-9 and float(at_minimum.abs().max()) < 1e-9
+
+
+def test_the_noise_of_batches_is_left_out_of_the_momentum():
+    """Without that, batches of four heat ten parameters by a sixth at this step; the virial sees either."""
+    warm = {}
+    for keeps in (True, False):
+        torch.manual_seed(0)
+        chain = noisy(4, noise=0.0)
+        chain.scales /= math.sqrt(300.0)
+        if not keeps:
+            chain.gradients = lambda w, rows, own=chain.gradients: mixed(*own(w, rows))
+        chain.burn(300, 0.12, False, lambda: None)
+        losses, virials = chain.sample(300, 5, lambda w: torch.zeros(1, len(w), dtype=torch.float64), lambda: None)
+        warm[keeps] = losses[0].mean() / 4.983 - 1
+        assert virials.mean() / 10 == pytest.approx(warm[keeps], abs=0.05)
+    assert abs(warm[True]) < 0.05 and warm[False] > warm[True] + 0.06, warm
+
+
+def mixed(loss, gradient):
+    """Both halves of a batch with the mean of their gradients, so that they show no noise."""
+    return loss, gradient.view(-1, 2, gradient.shape[1]).mean(1).repeat_interleave(2, 0)
 
 
 @pytest.mark.slow
@@ -231,14 +277,14 @@ def test_the_model_is_left_as_it_was():
     assert model.training and torch.equal(rng, torch.get_rng_state())
 
 
-def test_every_chain_diverging_is_said():
+def test_chains_that_never_move_are_said():
     x = torch.randn(200, 3, **f64)
     model = nn.Linear(3, 1).double()
     llc = learning_coefficient(
         model, half_square, (x, model(x).detach()), chains=2, draws=60, step_size=10.0, batch_size=50
     )
     assert math.isnan(llc.mean) and "smaller step size" in llc.note and not llc.ok
-    assert llc.summary()["lambda"] is None and llc.summary()["diverged"] == 2
+    assert llc.summary()["lambda"] is None and llc.acceptance < 1e-6
 
 
 def test_half_precision_is_promoted_with_a_note():

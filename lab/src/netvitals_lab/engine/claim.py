@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from netvitals._plot import Plot
 from netvitals_lab.engine.study import Config, Row
-from netvitals_lab.engine.verdict import Verdict, decide
+from netvitals_lab.engine.verdict import Value, Verdict, decide, erratum, fails, holds
 
 PAIRS = 5  # paired seeds that a comparison needs
 Whose = Literal["paper", "correction", "ours"]
@@ -21,7 +21,7 @@ WHOSE: dict[Whose, str] = {
 
 @dataclass(frozen=True)
 class Expected:
-    """A number with its tolerance, or a direction in words.
+    """A number with its tolerance, or a direction in words, with its test where a number alone decides.
 
     >>> print(Expected(-0.5543, tolerance=1e-3)); print(Expected(direction="rises"))
     -0.5543 ± 0.001
@@ -31,6 +31,7 @@ class Expected:
     value: float | None = None
     tolerance: float | None = None
     direction: str = ""
+    test: Callable[[float], bool] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if (self.value is None) == (not self.direction):
@@ -40,6 +41,71 @@ class Expected:
         if self.value is None:
             return self.direction
         return f"{self.value:.10g}" + (f" ± {self.tolerance:g}" if self.tolerance is not None else "")
+
+    def admits(self, measured: Value) -> bool:
+        """Whether a number is as expected.
+
+        >>> Expected(0.5, tolerance=0.01).admits(0.52), at_most(0.1).admits(0.1)
+        (False, True)
+        """
+        if isinstance(measured, str) or measured is None or (self.test is None and self.tolerance is None):
+            raise ValueError(f"“{self}” does not decide on {measured!r}: say ok= with what was measured")
+        if self.test is not None:
+            return self.test(measured)
+        return measured == self.value or abs(measured - (self.value or 0.0)) <= (self.tolerance or 0.0)
+
+
+def at_most(limit: float, words: str = "") -> Expected:
+    return Expected(direction=words or f"at most {limit:g}", test=lambda v: v <= limit)
+
+
+def below(limit: float, words: str = "") -> Expected:
+    return Expected(direction=words or f"below {limit:g}", test=lambda v: v < limit)
+
+
+def at_least(limit: float, words: str = "") -> Expected:
+    return Expected(direction=words or f"at least {limit:g}", test=lambda v: v >= limit)
+
+
+def above(limit: float, words: str = "") -> Expected:
+    return Expected(direction=words or f"above {limit:g}", test=lambda v: v > limit)
+
+
+def between(low: float, high: float, words: str = "") -> Expected:
+    return Expected(direction=words or f"between {low:g} and {high:g}", test=lambda v: low <= v <= high)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a claim's function returns: a number and what is said beside it.
+
+    The claim's expectation decides on the number. Where more than the number decides, ``ok`` does; a statement that is
+    wrong as printed is an erratum where ``right`` says that the corrected one was checked.
+    """
+
+    value: Value = None
+    note: str = ""
+    stderr: float | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    ok: bool | None = None
+    right: bool = False
+    otherwise: str = ""  # the note where neither the printed statement nor the corrected one stands
+    seeds: int = 0
+    interval: tuple[float, float] | None = None
+
+    def verdict(self, expected: Expected) -> Verdict:
+        """
+        >>> print(Measured(0.2, "gap").verdict(at_most(0.1)))
+        fails: 0.2; gap
+        >>> print(Measured(0.2, "right is 2λ", ok=False, right=True).verdict(at_most(0.1)))
+        erratum: 0.2; right is 2λ
+        """
+        more: dict[str, Any] = {"facts": dict(self.facts), "seeds": self.seeds, "interval": self.interval}
+        if expected.admits(self.value) if self.ok is None else self.ok:
+            return holds(self.value, self.stderr, self.note, **more)
+        if self.right:
+            return erratum(self.value, self.stderr, self.note, **more)
+        return fails(self.value, self.stderr, self.otherwise or self.note, **more)
 
 
 @dataclass(frozen=True)

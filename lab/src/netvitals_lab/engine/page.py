@@ -7,6 +7,7 @@ ours. Of one paper alone also what we would ask the authors.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from netvitals_lab.engine.status import Standing, plot_of
 from netvitals_lab.engine.store import Results
 from netvitals_lab.engine.verdict import LABELS, MEANINGS, STATUSES, Status
 
+SHORT = 160  # letters of a note that are shown
 TEMPLATES = Path(__file__).with_name("templates")
 TONES: dict[Status, str] = {
     "holds": "good",
@@ -47,7 +49,8 @@ class ClaimRow:
     label: str
     tone: str
     number: str
-    note: str
+    note: str  # how it begins
+    more: str  # the rest of it, folded
     effect: str
     whose: str
     headline: str  # the set-up in a few words, of a claim that the page opens with
@@ -158,7 +161,8 @@ def _row(standing: Standing, results: Results | None) -> ClaimRow:
         label=verdict.label,
         tone=TONES[verdict.status],
         number=verdict.number,
-        note=verdict.words,
+        note=begins(verdict.words)[0],
+        more=begins(verdict.words)[1],
         effect=claim.effect,
         whose=claim.whose,
         headline=claim.headline,
@@ -173,6 +177,22 @@ def _row(standing: Standing, results: Results | None) -> ClaimRow:
         plot=Markup(plot.svg()) if plot else "",
         legend=plot.legend if plot else (),
     )
+
+
+def begins(words: str, length: int = SHORT) -> tuple[str, str]:
+    """A long note cut at a semicolon or full stop: what is shown, and what is folded.
+
+    >>> begins("mean over seeds; digits 0.2; teacher 0.3", 10)
+    ('mean over seeds', 'digits 0.2; teacher 0.3')
+    >>> begins("mean over seeds")
+    ('mean over seeds', '')
+    """
+    ends = [m.span() for m in re.finditer(r"[;.] ", words) if m.start() >= min(length, len(words)) // 2]
+    if len(words) <= length or not ends:
+        return words, ""
+    fitting = [e for e in ends if e[0] <= length] or ends[:1]
+    stop, go_on = fitting[-1]
+    return words[:stop], words[go_on:]
 
 
 def basis(standing: Standing) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from functools import lru_cache
 from types import ModuleType
 
 from netvitals_lab.engine.claim import Claim
+from netvitals_lab.engine.declaring import declared_in
 from netvitals_lab.engine.statements import attributed
 from netvitals_lab.engine.study import SCALES, Study
 from netvitals_lab.engine.verdict import STATUSES
@@ -132,7 +133,7 @@ def _load(paper: str) -> tuple[tuple[Study, ...], tuple[Claim, ...]]:
             )
     studies = {s.name: s for m in modules for s in getattr(m, "STUDIES", ())}
     claims: dict[str, Claim] = {}
-    for claim in (c for m in modules for c in getattr(m, "CLAIMS", ())):
+    for claim in (c for m in modules for c in (*getattr(m, "CLAIMS", ()), *declared_in(m))):
         if claims.setdefault(claim.id, claim) is not claim:
             raise ValueError(f"two claims of {paper} have the id {claim.id}")
     return tuple(studies.values()), tuple(attributed(paper, claims.values()))

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 Status = Literal["holds", "reproduced", "fails", "erratum", "not-reproduced", "underspecified", "not-judged", "not-run"]
-Measured = float | str | None
+Value = float | str | None
 Fact = float | int | str | Sequence[float] | Sequence[str] | None
 
 LABELS: dict[Status, str] = {
@@ -46,7 +46,7 @@ class Verdict:
     """
 
     status: Status
-    measured: Measured = None
+    measured: Value = None
     uncertainty: float | None = None
     note: str = ""
     seeds: int = 0
@@ -168,25 +168,25 @@ def worded(fact: Fact) -> str:
     return f"{fact:.3g}" if isinstance(fact, float | int) else ", ".join(worded(part) for part in fact)
 
 
-def holds(measured: Measured = None, uncertainty: float | None = None, note: str = "", **more: Any) -> Verdict:
+def holds(measured: Value = None, uncertainty: float | None = None, note: str = "", **more: Any) -> Verdict:
     return Verdict("holds", measured, uncertainty, note, **more)
 
 
-def fails(measured: Measured = None, uncertainty: float | None = None, note: str = "", **more: Any) -> Verdict:
+def fails(measured: Value = None, uncertainty: float | None = None, note: str = "", **more: Any) -> Verdict:
     return Verdict("fails", measured, uncertainty, note, **more)
 
 
-def erratum(measured: Measured = None, uncertainty: float | None = None, note: str = "", **more: Any) -> Verdict:
+def erratum(measured: Value = None, uncertainty: float | None = None, note: str = "", **more: Any) -> Verdict:
     """The statement is wrong; ``measured`` is of the corrected one, which ``correction`` (or the note) says."""
     return Verdict("erratum", measured, uncertainty, note, **more)
 
 
-def not_reproduced(measured: Measured, power: float, note: str = "", **more: Any) -> Verdict:
+def not_reproduced(measured: Value, power: float, note: str = "", **more: Any) -> Verdict:
     """Not seen at this size; ``power`` is the smallest effect that would have been."""
     return Verdict("not-reproduced", measured, note=note, power=power, **more)
 
 
-def underspecified(span: tuple[float, float], measured: Measured = None, note: str = "", **more: Any) -> Verdict:
+def underspecified(span: tuple[float, float], measured: Value = None, note: str = "", **more: Any) -> Verdict:
     """The answer depends on what the paper leaves open; ``span`` is its range over the set-ups."""
     return Verdict("underspecified", measured, note=note, span=(float(span[0]), float(span[1])), **more)
 
@@ -200,8 +200,6 @@ def not_run(reason: str) -> Verdict:
     return Verdict("not-run", note=reason)
 
 
-def decide(
-    ok: bool, measured: Measured = None, uncertainty: float | None = None, note: str = "", **more: Any
-) -> Verdict:
+def decide(ok: bool, measured: Value = None, uncertainty: float | None = None, note: str = "", **more: Any) -> Verdict:
     """``holds`` if ``ok``, else ``fails``."""
     return Verdict("holds" if ok else "fails", measured, uncertainty, note, **more)

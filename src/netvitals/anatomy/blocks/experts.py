@@ -23,10 +23,10 @@ class Expert:
     Part of :class:`Mixture`.
 
     Attributes:
-        name: of its module, or of the stack.
-        index: in the router's outputs.
-        parameters: its own, or its part of a stack.
-        tokens: that it got.
+        name: name of its module, or of the stacked tensor.
+        index: index of the expert in the router's outputs.
+        parameters: the parameters of this expert, or its part of a stacked tensor.
+        tokens: number of tokens that it received.
     """
 
     name: str
@@ -42,15 +42,15 @@ class Mixture:
     Part of :class:`Anatomy`.
 
     Attributes:
-        name: of the module that holds the experts.
+        name: name of the module that contains the experts.
         router: the layer that scores the experts.
-        experts: with their parameters and tokens.
+        experts: the experts, with their parameters and tokens.
         top_k: experts that a token gets.
         stacked: all experts in one tensor with the expert first.
-        operation: the choice.
-        scores: value: what the choice is made of.
-        chosen: value: the chosen experts.
-        call: which call of that module, from 1.
+        operation: the operation that selects experts.
+        scores: the values from which experts are selected.
+        chosen: the selected experts.
+        call: number of this call of the module, from 1.
     """
 
     name: str

@@ -21,17 +21,17 @@ class GatedMLP:
     Part of :class:`Anatomy`.
 
     Attributes:
-        name: of the module.
-        gate: the projection that passes the activation.
+        name: name of the module.
+        gate: the projection that is followed by the activation.
         value: the other one.
         out: the layers that read the product.
         activation: name of the region; "sigmoid" of an nn.GLU, "" of a bilinear one.
         text: what the activation does: "silu".
         operation: the product.
         output: value of the product.
-        module: that ran.
-        call: which call of that module, from 1.
-        line: of the user's code.
+        module: name of the module that ran.
+        call: number of this call of the module, from 1.
+        line: the line of user code.
     """
 
     name: str

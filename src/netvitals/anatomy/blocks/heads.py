@@ -24,10 +24,11 @@ _FAR = 40  # operations between a score and its softmax
 class Heads:
     """An attention block: softmax(``scale`` · q kᵀ) v, then the output projection. Part of :class:`Anatomy`.
 
-    ``q``, ``k``, ``v`` and ``o`` are the projections. ``query``, ``key``, ``value``, ``logits``, ``weights`` and
-    ``output`` are the tensors, and ``operation`` and ``softmax`` the operations. There are ``heads`` query heads and
-    ``kv_heads`` key heads of ``head_dim`` channels. ``fused``, ``causal``, ``cross`` and ``qk_norm`` describe how
-    attention is computed. ``name``, ``module``, ``call`` and ``line`` describe where it is computed.
+    ``q``, ``k``, ``v`` and ``o`` are the projections of the block. ``query``, ``key``, ``value``, ``logits``,
+    ``weights`` and ``output`` are the tensors, and ``operation`` and ``softmax`` the operations. There are ``heads``
+    query heads and ``kv_heads`` key heads of ``head_dim`` channels. ``fused``, ``causal``, ``cross`` and ``qk_norm``
+    describe how attention is computed. ``name``, ``module``, ``call`` and ``line`` describe where attention is
+    computed.
     """
 
     name: str  # of the module that runs it

@@ -22,7 +22,7 @@ class Layer:
     Part of :class:`Anatomy`.
 
     Attributes:
-        name: of the module, or of the parameter where a function was called.
+        name: name of the module, or of the parameter if a function was called.
         weight: of a layer whose weight is computed: "module.weight", see reparametrised.
         bias: name of the parameter; empty if there is none.
         operation: the product.
@@ -30,12 +30,12 @@ class Layer:
         output: value, with the bias.
         transposed: the weight is stored (in, out), as in Hugging Face's Conv1D.
         calls: products with this weight in the pass; a recurrent or tied layer has several.
-        call: which of them this is, from 1.
+        call: number of this call, from 1.
         part: the part of the weight that is multiplied: an expert of a stack, rows of a fused matrix.
         channel_dim: dimension of channels in the output.
         out_dim: the dimension of the stored weight that holds the output channels.
-        module: the module that ran.
-        role: what it is there for.
+        module: name of the module that ran.
+        role: its role in the model, such as ``hidden activation``.
         frozen: its weight does not require a gradient.
         reparametrised: parameters that the weight is computed of (weight_norm, spectral_norm, …).
     """

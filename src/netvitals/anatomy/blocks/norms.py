@@ -19,18 +19,18 @@ class Norm:
     Part of :class:`Anatomy`.
 
     Attributes:
-        name: of the module, or where it stands.
+        name: name of the module, or the place in the code.
         kind: ``layer``, ``batch``, ``group``, ``rms``, ``softmax`` or ``written out``.
-        operation: that makes the output.
+        operation: the operation that makes the output.
         operations: all that belong to it.
         input: value that is normalised.
         output: value.
         weight: name of the scale; empty if there is none.
         bias: name of the shift; empty if there is none.
-        module: that ran.
-        call: which call of that module, from 1.
-        line: of the user's code.
-        role: what it is there for.
+        module: name of the module that ran.
+        call: number of this call of the module, from 1.
+        line: the line of user code.
+        role: its role in the model, such as ``hidden activation``.
     """
 
     name: str

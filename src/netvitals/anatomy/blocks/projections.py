@@ -19,13 +19,13 @@ class Projection:
     Part of :class:`Heads`.
 
     Attributes:
-        layer: its name.
-        weight: which rows or columns of its weight.
-        bias: which entries of its bias; None where there is none.
-        operation: of the layer.
+        layer: name of the layer.
+        weight: the rows or columns of its weight.
+        bias: the entries of its bias; None if there is none.
+        operation: the operation of the layer.
         channels: how many of the layer's outputs (of an O projection: inputs).
-        heads: of the weight, one per attention head.
-        also: other layers that make part of the same thing, as in latent attention.
+        heads: parts of the weight, one per attention head.
+        also: other layers that make part of the same projection, as in latent attention.
     """
 
     layer: str

@@ -16,16 +16,16 @@ from netvitals.anatomy.dataflow import Dataflow
 class Recurrence:
     """A module or layer that is used several times in one forward pass.
 
-    ``kind`` is the class name of a recurrent torch module ("LSTM", "GRU", "RNN"), or one of three other words. It is
-    "unrolled" if a later call depends on an earlier one, and "shared" if the calls are independent. It is "tied" if
-    several modules use one tensor.
+    ``kind`` is the class name of a recurrent torch module ("LSTM", "GRU", "RNN"), or one of three other words. ``kind``
+    is "unrolled" if a later call depends on an earlier one, and "shared" if the calls are independent. ``kind`` is
+    "tied" if several modules use one tensor.
 
     Part of :class:`Anatomy`.
 
     Attributes:
-        name: of the module or layer.
-        kind: how it is used again.
-        calls: in one pass.
+        name: name of the module or layer.
+        kind: how it is used several times.
+        calls: number of calls in one pass.
         weights: names of the parameters.
     """
 

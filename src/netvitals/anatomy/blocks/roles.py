@@ -26,14 +26,14 @@ class Softmax:
     Part of :class:`Anatomy`.
 
     Attributes:
-        name: of the site.
+        name: name of the site.
         operation: the softmax.
         input: value that it is taken of.
         output: value.
-        module: that ran.
-        call: which call of that module, from 1.
-        line: of the user's code.
-        role: what it is there for.
+        module: name of the module that ran.
+        call: number of this call of the module, from 1.
+        line: the line of user code.
+        role: its role in the model, such as ``hidden activation``.
     """
 
     name: str

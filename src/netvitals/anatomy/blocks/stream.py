@@ -23,8 +23,8 @@ class Addition:
         branch: value that is added.
         after: value of the sum.
         writers: layers whose output is the branch.
-        module: in which it stands.
-        line: of the user's code.
+        module: name of the module that contains it.
+        line: the line of user code.
     """
 
     operation: int
@@ -45,7 +45,7 @@ class Stream:
     Attributes:
         origin: value at which it begins.
         origin_writers: layers that make the origin: embeddings, the first convolution.
-        additions: in order.
+        additions: the additions, in order.
         states: values of the stream: the origin and what each addition makes.
         readers: layers and norms that read a state.
         width: channels.

@@ -1,8 +1,7 @@
 r"""Copies of a stack of linear layers and elementwise activations, by batched matrix products.
 
 With h of shape (copies, samples, features), $h_{\ell+1} = f(h_\ell W_\ell^\top + b_\ell)$ and
-$\partial L/\partial W_\ell = \delta_\ell^\top h_\ell$. The last product adds to where its result is wanted, be it the
-weights themselves: a descent step never stores its gradient.
+$\partial L/\partial W_\ell = \delta_\ell^\top h_\ell$. The last product adds to where its result is wanted.
 """
 
 from __future__ import annotations
@@ -53,9 +52,8 @@ def add_gradient(
     x: Tensor,
     score: Callable[[Tensor], tuple[Tensor, Tensor]],
     out: Params,
-    scale: float,
 ) -> Tensor:
-    """out ← out + scale ∂L/∂p for the parameters named in ``out``, maybe the parameters themselves; the losses."""
+    """out ← out + ∂L/∂p for the parameters named in ``out``; the losses."""
     trail: list[tuple[str, nn.Module, Tensor, Tensor]] = []
     h = x.flatten(2)
     for name, layer in layers:
@@ -71,12 +69,11 @@ def add_gradient(
     losses, delta = score(h)
     for name, layer, before, after in reversed(trail):
         if type(layer) is nn.Linear:
-            # the layer below first: writing the weights may change what it needs
             below = torch.bmm(delta, params[f"{name}weight"]) if before is not trail[0][2] else delta
             if f"{name}weight" in out:
-                out[f"{name}weight"].baddbmm_(delta.mT, before, alpha=scale)
+                out[f"{name}weight"].baddbmm_(delta.mT, before)
             if f"{name}bias" in out:
-                out[f"{name}bias"].add_(delta.sum(1), alpha=scale)
+                out[f"{name}bias"].add_(delta.sum(1))
             delta = below
         elif type(layer) is not nn.Flatten:
             delta = _through(layer, before, after, delta)

@@ -65,22 +65,11 @@ class Replicas:
         """The loss of every copy on the same data."""
         return self._losses(self.parts(w), x, y, each=False)
 
-    def add_gradient(
-        self,
-        parts: list[Tensor],
-        x: Tensor,
-        y: Tensor,
-        out: list[Tensor],
-        scale: float | Tensor = 1.0,
-        each: bool = False,
-    ) -> Tensor:
-        """out ← out + scale ∇L, where ``out`` may be ``parts`` themselves; the losses before that.
-
-        With ``each`` every copy has data of its own, along the first dimension of x and y; ``scale`` may have one
-        number a copy.
+    def add_gradient(self, parts: list[Tensor], x: Tensor, y: Tensor, out: list[Tensor], each: bool = False) -> Tensor:
+        """out ← out + ∇L; the losses. With ``each`` every copy has data of its own, along the first dimension of x and
+        y.
         """
         copies = len(parts[0])
-        weights, factor = (scale, 1.0) if isinstance(scale, Tensor) else (None, scale)
         if self.layers is not None and takes(self.layers, x[0] if each else x):
             x, y = (t if each else t.expand(copies, *t.shape) for t in (x, y))
             shared = {name: p.expand(copies, *p.shape) for name, p in self.fixed.items()}
@@ -89,17 +78,15 @@ class Replicas:
                     self.layers,
                     dict(zip(self.names, parts)) | shared,
                     x,
-                    lambda outputs: _weighted(*self._score(outputs, y), weights),
+                    lambda outputs: self._score(outputs, y),
                     dict(zip(self.names, out)),
-                    factor,
                 )
         with torch.enable_grad():
             leaves = [p.detach().requires_grad_() for p in parts]
             losses = self._losses(leaves, x, y, each)
-            whole = losses.sum() if weights is None else losses @ weights
-            gradients = torch.autograd.grad(whole, leaves, allow_unused=True, materialize_grads=True)
+            gradients = torch.autograd.grad(losses.sum(), leaves, allow_unused=True, materialize_grads=True)
         for target, gradient in zip(out, gradients):
-            target.add_(gradient, alpha=factor)
+            target.add_(gradient)
         return losses.detach()
 
     def _losses(self, parts: list[Tensor], x: Tensor, y: Tensor, each: bool) -> Tensor:
@@ -118,11 +105,6 @@ class Replicas:
                 losses = torch.stack([self.loss_fn(out, target) for out, target in zip(leaf, y)])
             (gradient,) = torch.autograd.grad(losses.sum(), leaf)
         return losses.detach(), gradient
-
-
-def _weighted(losses: Tensor, gradient: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Losses, and their gradient at the outputs times the weight of its copy."""
-    return losses, gradient if weights is None else gradient * weights.view(-1, *[1] * (gradient.ndim - 1))
 
 
 def _cross_entropy(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

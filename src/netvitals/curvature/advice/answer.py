@@ -248,18 +248,18 @@ def report(
     """Report the curvature of a model: layers that share curvature, errors of Gauss–Newton, and sharpness.
 
     Args:
-        model: any module; left exactly as it was.
+        model: any module; it is not changed.
         loss_fn: ``loss_fn(output, target)``, its name, or None for the model's own ``output.loss``.
         batch: one batch, or a list of batches or a loader.
         mode: ``"as_is"``, ``"train"`` (batch statistics, dropout off) or ``"eval"``.
         nodes: the layers: names or globs of submodules, a rule ``(name, module) -> bool``, or None for the blocks.
-        seed: of the probes.
+        seed: seed of the random probes.
         progress: called with (products done, products planned).
         optimizer: the one in use; the largest eigenvalue is then held against its learning rate.
         probes: products spent on each layer.
         refine: rounds for the spectral norms, as in ``between_layers``.
-        dtype: measure a copy in this dtype.
-        memory: bytes for graph and products.
+        dtype: measure a copy of the model in this dtype.
+        memory: memory budget in bytes for graph and products.
         resume: a folder for the state of a measurement of many batches: the same call goes on after an interruption.
 
     Returns:

@@ -138,11 +138,11 @@ def dropped_blocks(found: InterlayerCurvature, least: float = 0.0) -> list[Dropp
 def recommend(found: InterlayerCurvature, small: float = 0.1, large: float = 0.7) -> Recommendation:
     r"""Recommend Gauss–Newton or full Hessian products for an optimizer, from the relative error $\|H-GN\|/\|H\|$.
 
-    The choice is Gauss–Newton below ``small``, the full Hessian above ``large``, and ``"mixed"`` in between. It is also
-    ``"mixed"`` if the whole is below ``small`` but the diagonal block of some layer is above ``large``; ``why`` names
-    that layer.
+    The choice is Gauss–Newton below ``small``, the full Hessian above ``large``, and ``"mixed"`` in between. The choice
+    is also ``"mixed"`` if the error of the whole matrix is below ``small``, but that of one layer's diagonal block is
+    above ``large``. ``why`` names that layer.
 
-    The result must be measured in parameter space (Corollary 12). A piecewise-linear network has no gap in activation
+    The advice needs a result in parameter space (Corollary 12). A piecewise-linear network has no gap in activation
     space, but can have a large one in parameter space.
 
     Args:

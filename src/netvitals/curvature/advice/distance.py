@@ -51,7 +51,7 @@ def decay(found: InterlayerCurvature, distance: Callable[[str, str], int | None]
     By default the distance is the shortest path in the graph of nodes, or |i − j| if there is no graph. Pairs with i ≤
     j are used, and NaNs are skipped. The mean resonance at distance d depends on the pairs that exist at d, on the
     decay for one example, and on cancellation between examples. ``fixed_end`` and ``reduction="mean_of_norms"``
-    separate them.
+    separate these influences.
 
     Args:
         found: result of ``between_layers``.
@@ -121,7 +121,7 @@ def averages(found: InterlayerCurvature, pairs: Iterable[tuple[str, str]]) -> di
     """Mean resonance, coupling, stable rank and gap over chosen pairs: far pairs, within or across branches."""
     at = [(found.position(v), found.position(w)) for v, w in pairs]
     if not at:
-        raise ValueError("averages needs at least one pair of nodes, got none")
+        raise ValueError("averages() needs at least one pair of nodes, got none")
     rows, cols = zip(*at)
     keys = ("resonance", "coupling", "stable_rank", "gn_gap")
     return {k: float(_mean(getattr(found, k)[list(rows), list(cols)])) for k in keys}

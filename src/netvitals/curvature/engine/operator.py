@@ -270,16 +270,17 @@ def operators(
     ``model.parameters()``.
 
     Args:
-        model: any module; left exactly as it was.
+        model: any module; it is not changed.
         loss_fn: ``loss_fn(output, target)``, its name, or None for the model's own ``output.loss``.
-        batch: what a loader yields; or a list of batches or a loader, over which every product is then averaged.
+        batch: one batch as a data loader yields it; or a list of batches or a loader, over which every product is then
+            averaged.
         mode: ``"as_is"``, ``"train"`` (batch statistics, dropout off) or ``"eval"``.
-        nodes: names or globs of submodules, a rule ``(name, module) -> bool``, or None.
-        seed: of the labels drawn for ``part="fisher-mc"``.
+        nodes: names or glob patterns of submodules, a function ``(name, module) -> bool``, or None.
+        seed: seed of the labels drawn for ``part="fisher-mc"``.
         space: ``"parameter"`` or ``"activation"``.
         labels: drawn for each token or example by ``part="fisher-mc"``.
-        dtype: measure a copy in this dtype.
-        memory: bytes for graph and products.
+        dtype: measure a copy of the model in this dtype.
+        memory: memory budget in bytes for graph and products.
         journal: stores the state of a measurement of many batches, so that it can be interrupted and resumed.
 
     Returns:

@@ -252,9 +252,9 @@ def advice_for(error: Exception, node: str = "") -> ValueError | None:
         )
     if "checkpoint" in text.lower():
         return ValueError(
-            "a checkpointed part computed something different when it was recomputed, perhaps because its forward "
-            f"uses a counter, a cache or random numbers: {text.splitlines()[0][:120]} Turn checkpointing off for this "
-            "measurement; mode='eval' does so if checkpointing is used in training only"
+            f"a checkpointed part gave a different result when it was recomputed: {text.splitlines()[0][:120]} Does "
+            "its forward use a counter, a cache or random numbers? Turn checkpointing off for this measurement, for "
+            "example by mode='eval' if it is used in training only"
         )
     if "must have the same dtype" in text or "same dtype" in text or ("dtype" in text and "mat" in text):
         return ValueError(

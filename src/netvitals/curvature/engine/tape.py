@@ -139,7 +139,7 @@ class Tape:
         if not loss_curves(self.slope, self.detached):
             raise ValueError(
                 "the loss has no second derivative in the model's output on this batch, so its Gauss–Newton matrix "
-                "is zero (L1, hinge, a plain sum, or a fully saturated cross-entropy). Use a twice differentiable "
+                "is zero. Causes are L1, hinge, a plain sum, or a saturated cross-entropy. Use a twice differentiable "
                 "loss such as cross-entropy, mean squared error or Huber"
             )
         if seams:

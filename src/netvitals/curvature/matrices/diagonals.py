@@ -33,7 +33,7 @@ class Diagonal(Result):
         stderr: standard error over probes; 0 where it is exact.
         method: "exact", "hutchinson" or "xdiag".
         probes: random vectors.
-        seed: of the probes.
+        seed: seed of the random probes.
         part: ``H``, ``GN`` (Gauss–Newton) or ``T`` (the rest).
         cost: in gradient-equivalents.
         skipped: parameter that was left out → reason.
@@ -95,18 +95,18 @@ def diagonal(
     r"""Diagonal of the Hessian, $\partial^2 L/\partial\theta_i^2$ for every parameter, with standard errors.
 
     Args:
-        model: any module; left exactly as it was.
+        model: any module; it is not changed.
         loss_fn: ``loss_fn(output, target)``, its name, or None for the model's own ``output.loss``.
-        batch: what a loader yields; or a list of batches or a loader, whose mean Hessian is then meant.
+        batch: one batch as a data loader yields it; or a list of batches or a loader, whose mean Hessian is then meant.
         mode: ``"as_is"``, ``"train"`` (batch statistics, dropout off) or ``"eval"``.
-        seed: of the probes.
+        seed: seed of the random probes.
         progress: called with (products done, products planned).
         probes: number of products, at least 4.
         part: the whole Hessian, its Gauss–Newton part, or what is left.
         method: ``"exact"`` (a product for every parameter), ``"hutchinson"``, ``"xdiag"``, or ``"auto"``: exact where
             there are no more parameters than probes, else what pays.
-        dtype: measure a copy in this dtype.
-        memory: bytes for graph and products.
+        dtype: measure a copy of the model in this dtype.
+        memory: memory budget in bytes for graph and products.
 
     Returns:
         The diagonal by parameter name.

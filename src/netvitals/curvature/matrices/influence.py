@@ -92,17 +92,17 @@ def influence(
     """Estimate how leaving out each training example would change the loss of a test batch, to first order.
 
     Args:
-        model: at (or near) a minimum of its training loss; left exactly as it was.
+        model: a model at or near a minimum of its training loss; it is not changed.
         loss_fn: a mean over examples.
         batch: the training data: one batch, or a list of batches or a loader.
         test: one batch.
         mode: ``"as_is"``, ``"train"`` or ``"eval"``.
         part: the matrix that is inverted: ``"GN"`` (positive), ``"H"``, or a Fisher matrix.
         damping: λ, also what weight decay adds to the Hessian.
-        tol: of the linear system's residual.
-        most: products at most; a sentence where they do not suffice.
-        dtype: measure a copy in this dtype.
-        memory: bytes for graph and products.
+        tol: tolerance for the residual of the linear system.
+        most: largest number of products; an error is raised if they do not suffice.
+        dtype: measure a copy of the model in this dtype.
+        memory: memory budget in bytes for graph and products.
 
     Returns:
         One number a training example.

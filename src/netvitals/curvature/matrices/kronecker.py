@@ -129,14 +129,14 @@ def kronecker(
     """Compute the K-FAC and EKFAC approximations of every linear layer and convolution, with their measured errors.
 
     Args:
-        model: any module; left exactly as it was.
+        model: any module; it is not changed.
         loss_fn: cross-entropy, mean squared error or binary cross-entropy, in any form.
-        batch: what a loader yields; or a list of batches or a loader, gone over one batch at a time.
+        batch: one batch as a data loader yields it; or a list of batches or a loader, gone over one batch at a time.
         mode: ``"as_is"``, ``"train"`` or ``"eval"``.
         nodes: names of layers; None for all that are called once.
-        seed: of the labels.
+        seed: seed of the sampled labels.
         labels: drawn for each unit from the model.
-        memory: bytes for graph and products.
+        memory: memory budget in bytes for graph and products.
 
     Returns:
         By layer the factors, products with the approximate block and its damped inverse, and both errors.

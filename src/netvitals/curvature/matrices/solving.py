@@ -59,8 +59,8 @@ def damped_inverse(op: Operator, damping: float, *, tol: float = 1e-6, most: int
     Args:
         op: a symmetric matrix.
         damping: λ.
-        tol: of the residual relative to the right side.
-        most: products a solution at most; a sentence where they do not suffice.
+        tol: tolerance for the residual, relative to the right-hand side.
+        most: largest number of products per solution; an error is raised if they do not suffice.
 
     Returns:
         An operator of the same shape.

@@ -55,22 +55,23 @@ def between_layers(
     $R=\|H_{v,w}\|_F$, $C=R(v,w)/\sqrt{R(v,v)R(w,w)}$, $D=\|H\|_F^2/\|H\|_2^2$, $\mathrm{Gap}=\|H^T\|_F/\|H^{GN}\|_F$.
 
     Args:
-        model: any module; left exactly as it was.
+        model: any module; it is not changed.
         loss_fn: ``loss_fn(output, target)``, its name, or None for the model's own ``output.loss``.
-        batch: what a loader yields: ``(x, y)``, several inputs and a target, or a dict; or a list of batches or a
-            loader, whose mean Hessian is then measured with one batch in memory at a time. Each batch has its own draw
-            of dropout and other noise that is on: ``[batch] * 16`` is a mean over draws, ``sampling`` their spread.
+        batch: one batch as a data loader yields it: ``(x, y)``, several inputs and a target, or a dict; or a list of
+            batches or a loader, whose mean Hessian is then measured with one batch in memory at a time. Each batch has
+            its own draw of dropout and other noise: ``[batch] * 16`` is a mean over draws, ``sampling`` their spread.
         mode: ``"as_is"``, ``"train"`` (batch statistics, dropout off) or ``"eval"``.
-        nodes: names or globs of submodules, a rule ``(name, module) -> bool``, or None for the model's blocks.
-        seed: of the probes; the same seed gives the same numbers.
+        nodes: names or glob patterns of submodules, a function ``(name, module) -> bool``, or None for the model's
+            blocks.
+        seed: seed of the random probes; the same seed gives the same numbers.
         progress: called with (products done, products planned).
         method: ``"stochastic"`` (norms with standard errors) or ``"exact"`` (dense blocks in float64, or in ``dtype``).
         reduction: ``"mean_block"`` (norms of the batch-averaged block), ``"mean_of_norms"`` (average of the norms by
             example), ``"per_sample"`` (the same, and each example's numbers), ``"joint"`` (all examples as one vector).
         probes: products spent on each node; a node no wider than this is measured exactly.
         space: ``"activation"`` or ``"parameter"`` ($\partial^2L/\partial\theta_v\partial\theta_w$, per module).
-        dtype: measure a copy in this dtype (default: float64 if exact, the model's own otherwise).
-        memory: bytes for graph, products and blocks.
+        dtype: measure a copy of the model in this dtype. Default: float64 if exact, else the model's own.
+        memory: memory budget in bytes for graph, products and blocks.
         plain: spend all probes as plain ones, without basis (the paper's estimator; the stable rank is then unknown).
         refine: rounds of Golub–Kahan (Lanczos on the diagonal) for the spectral norms, N products a node each; wanted
             where ``stable_rank_is_bound`` says that a stable rank is only known from above.

@@ -69,16 +69,17 @@ def cost(
     """Estimate the cost of ``between_layers`` with the same arguments, from one forward pass and one product.
 
     Args:
-        model: any module; left exactly as it was.
+        model: any module; it is not changed.
         loss_fn: ``loss_fn(output, target)``, its name, or None for the model's own ``output.loss``.
-        batch: what a loader yields: ``(x, y)``, several inputs and a target, or a dict.
+        batch: one batch as a data loader yields it: ``(x, y)``, several inputs and a target, or a dict.
         mode: ``"as_is"``, ``"train"`` (batch statistics, dropout off) or ``"eval"``.
-        nodes: names or globs of submodules, a rule ``(name, module) -> bool``, or None for the model's blocks.
+        nodes: names or glob patterns of submodules, a function ``(name, module) -> bool``, or None for the model's
+            blocks.
         method: ``"stochastic"`` or ``"exact"``, which needs a product for every coordinate of every node.
         probes: products spent on each node by the stochastic method.
         space: ``"activation"`` or ``"parameter"``.
-        dtype: measure a copy in this dtype (default: float64 if exact, the model's own otherwise).
-        memory: bytes for graph, products and blocks.
+        dtype: measure a copy of the model in this dtype. Default: float64 if exact, else the model's own.
+        memory: memory budget in bytes for graph, products and blocks.
 
     Returns:
         Products, gradient-equivalents, bytes and seconds.

@@ -120,22 +120,22 @@ def spectral_density(
     r"""Estimate the eigenvalue density $\frac1d\sum_i\delta(\lambda-\lambda_i)$ by stochastic Lanczos quadrature.
 
     Args:
-        model: any module; left exactly as it was.
+        model: any module; it is not changed.
         loss_fn: ``loss_fn(output, target)``, its name, or None for the model's own ``output.loss``.
-        batch: what a loader yields; or a list of batches or a loader, whose mean Hessian is then meant.
+        batch: one batch as a data loader yields it; or a list of batches or a loader, whose mean Hessian is then meant.
         mode: ``"as_is"``, ``"train"`` (batch statistics, dropout off) or ``"eval"``.
         nodes: submodules the matrix is over, as in ``top_eigenvalues``.
-        seed: of the start vectors.
+        seed: seed of the random start vectors.
         progress: called with (steps done, steps planned).
-        steps: of Lanczos in each run; at most the size of the matrix.
+        steps: number of Lanczos steps in each run; at most the size of the matrix.
         runs: independent start vectors, which advance together; the spread over them is the standard error.
         part: ``"H"``, ``"GN"`` or ``"T"``, as in ``top_eigenvalues``.
         node: only the diagonal block of this node; None is the whole matrix.
         space: ``"parameter"`` or ``"activation"``.
         points: size of the grid.
         width: standard deviation of the smoothing; default 1 % of the range.
-        dtype: measure a copy in this dtype.
-        memory: bytes for graph, products and Lanczos vectors.
+        dtype: measure a copy of the model in this dtype.
+        memory: memory budget in bytes for graph, products and Lanczos vectors.
         resume: a folder for the state of a measurement of many batches, as in ``between_layers``.
 
     Returns:

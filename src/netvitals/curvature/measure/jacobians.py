@@ -139,13 +139,14 @@ def node_jacobians(
     """Compute Jacobians between layers inside a ``with`` block.
 
     Args:
-        model: any module; left exactly as it was.
+        model: any module; it is not changed.
         loss_fn: ``loss_fn(output, target)``, its name, or None for the model's own ``output.loss``.
-        batch: what a loader yields: ``(x, y)``, several inputs and a target, or a dict.
+        batch: one batch as a data loader yields it: ``(x, y)``, several inputs and a target, or a dict.
         mode: ``"as_is"``, ``"train"`` (batch statistics, dropout off) or ``"eval"``.
-        nodes: names or globs of submodules, a rule ``(name, module) -> bool``, or None for the model's blocks.
-        dtype: measure a copy in this dtype.
-        memory: bytes for the graph.
+        nodes: names or glob patterns of submodules, a function ``(name, module) -> bool``, or None for the model's
+            blocks.
+        dtype: measure a copy of the model in this dtype.
+        memory: memory budget in bytes for the graph.
 
     Returns:
         A context that gives ``NodeJacobians``: ``jacobian(w, v)``, ``output(v)``, ``edges()``.
@@ -258,8 +259,8 @@ def activation_bend(
     """Mean squared second derivative of every activation module, at the inputs of one batch.
 
     Args:
-        model: any module; left exactly as it was.
-        batch: what a loader yields; a target in it is not used.
+        model: any module; it is not changed.
+        batch: one batch as a data loader yields it; a target in it is not used.
         mode: ``"as_is"``, ``"train"`` (batch statistics, dropout off) or ``"eval"``.
         only: names or patterns of activation modules, or a rule on names; by default those of
             ``torch.nn.modules.activation`` and of netvitals.

@@ -38,7 +38,7 @@ class InterlayerCurvature(Result):
         method: ``exact`` or ``stochastic``.
         reduction: how examples were put together.
         probes: products spent on each node.
-        seed: of the probes.
+        seed: seed of the random probes.
         examples: in the batch.
         loss: of the batch.
         resonance: (N, N), Frobenius norm of each block of H.

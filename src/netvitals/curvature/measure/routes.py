@@ -264,20 +264,21 @@ def graph(
     """Measure how much of a layer's curvature each connection carries, for example a skip connection.
 
     Args:
-        model: any module; left exactly as it was.
+        model: any module; it is not changed.
         loss_fn: ``loss_fn(output, target)``, or its name; a mean over examples. It may read activations that modules
             keep as attributes: the direct term is the edge to ``loss term``.
-        batch: what a loader yields, with the target; or a list of batches, whose mean is taken with all graphs in
-            memory. Each batch of a list has its own draw of dropout and other noise that is on.
+        batch: one batch as a data loader yields it, with the target; or a list of batches, whose mean is taken with
+            all graphs in memory. Each batch of a list has its own draw of dropout and other noise.
         mode: ``"as_is"``, ``"train"`` or ``"eval"``; BatchNorm must use its running statistics, ``mode="eval"``.
-        nodes: names or globs of submodules, a rule ``(name, module) -> bool``, or None for the model's blocks and the
-            layers that write into its residual streams.
-        seed: of the probes.
+        nodes: names or glob patterns of submodules, a function ``(name, module) -> bool``, or None for the model's
+            blocks and the layers that write into its residual streams.
+        seed: seed of the random probes.
         progress: called with (probes done, probes planned).
         of: the node w whose Hessian blocks are measured; the first one by default.
         probes: products of each edge; where w is no wider, the whole basis, and norms are exact.
-        weights: also the blocks between the weights of every node and those of w, with Corollary 17's bound; one batch.
-        memory: bytes for the graphs.
+        weights: also measure the blocks between the weights of every node and those of w, with the bound of
+            Corollary 17; one batch.
+        memory: memory budget in bytes for the graphs.
 
     Returns:
         Norms of the part that each edge carries, of the blocks, and of pairs of paths, with standard errors.

@@ -103,12 +103,12 @@ def top_eigenvalues(
     """Compute the largest or smallest eigenvalues of the Hessian by the Lanczos method, until they converge.
 
     Args:
-        model: any module; left exactly as it was.
+        model: any module; it is not changed.
         loss_fn: ``loss_fn(output, target)``, its name, or None for the model's own ``output.loss``.
-        batch: what a loader yields; or a list of batches or a loader, whose mean Hessian is then meant.
+        batch: one batch as a data loader yields it; or a list of batches or a loader, whose mean Hessian is then meant.
         mode: ``"as_is"``, ``"train"`` (batch statistics, dropout off) or ``"eval"``.
         nodes: submodules the matrix is over; None is every trainable parameter, or the blocks in activation space.
-        seed: of the start vector.
+        seed: seed of the random start vector.
         progress: called with (steps done, at most).
         k: how many.
         which: ``"LA"`` largest, ``"SA"`` smallest, ``"LM"`` largest in absolute value.
@@ -116,9 +116,9 @@ def top_eigenvalues(
         node: only the diagonal block of this node; None is the whole matrix.
         space: ``"parameter"`` or ``"activation"``.
         tol: stop when every residual is below ``tol`` times the largest eigenvalue in size.
-        most: at most this many steps; ``converged`` says whether they sufficed.
-        dtype: measure a copy in this dtype.
-        memory: bytes for graph, products and Lanczos vectors.
+        most: largest number of steps; ``converged`` says whether they sufficed.
+        dtype: measure a copy of the model in this dtype.
+        memory: memory budget in bytes for graph, products and Lanczos vectors.
         resume: a folder for the state of a measurement of many batches, as in ``between_layers``.
         start: a vector to begin with, such as ``vectors[0]`` of an earlier measurement of the same model; it saves
             steps.

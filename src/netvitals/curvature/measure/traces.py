@@ -46,7 +46,7 @@ class Trace(Result):
         by_tensor_sampling: standard error over batches.
         total_sampling: standard error over batches, of what other data would have given; NaN for one batch.
         probes: random vectors.
-        seed: of the probes.
+        seed: seed of the random probes.
         part: ``H``, ``GN`` (Gauss–Newton) or ``T`` (the rest).
         method: "examples" where every example had probes of its own, "hutchinson" where all shared them, or "hutch++"
             where the large part was taken out first.
@@ -227,22 +227,22 @@ def trace(
     r"""Trace of the Hessian, $\mathrm{tr}\,\nabla^2_\theta L$, in total and for each parameter tensor.
 
     Args:
-        model: any module; left exactly as it was.
+        model: any module; it is not changed.
         loss_fn: ``loss_fn(output, target)``, its name, or None for the model's own ``output.loss``.
-        batch: what a loader yields: ``(x, y)``, several inputs and a target, or a dict; or an iterable of batches, of
-            which one is in memory at a time and the spread between them is reported too.
+        batch: one batch as a data loader yields it: ``(x, y)``, several inputs and a target, or a dict; or an iterable
+            of batches, of which one is in memory at a time and the spread between them is reported too.
         mode: ``"as_is"``, ``"train"`` (batch statistics, dropout off) or ``"eval"``.
-        seed: of the probes.
+        seed: seed of the random probes.
         progress: called with (products done, products planned).
         probes: number of Hessian-vector products, at least 2.
         part: the whole Hessian, its Gauss–Newton part, or what is left.
-        distribution: of the probes, ``"rademacher"`` (signs) or ``"gaussian"``.
+        distribution: distribution of the probes, ``"rademacher"`` (signs) or ``"gaussian"``.
         method: ``"examples"`` (every example has probes of its own, which is right where examples do not see each
             other), ``"hutchinson"`` (all share them), ``"hutch++"`` (the large part of the matrix is taken out with a
             third of the probes first), or ``"auto"``: the first where a look at the Hessian between examples finds
             nothing there, else one of the others, and ``note`` says why.
-        dtype: measure a copy in this dtype.
-        memory: bytes for graph and products.
+        dtype: measure a copy of the model in this dtype.
+        memory: memory budget in bytes for graph and products.
         resume: a folder for the state of a measurement of many batches, as in ``between_layers``.
 
     Returns:

@@ -38,7 +38,7 @@ const nv = {};
     return out;
   };
   nv.SEVERITY = ["critical", "warning", "note", "info"];
-  nv.WORDS = { good: "checked and good" };     // states that are not said as they are called
+  nv.WORDS = { good: "checked and good", "not asked": "no check" };     // states that are not said as they are called
   nv.pooled = (site) => site === "" || site === "model" || site.startsWith("model/");
 
   /* ---- data: out of the file itself, or from the server ---- */

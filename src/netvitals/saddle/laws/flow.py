@@ -136,7 +136,7 @@ def reduced_flow(
         beta: teacher strength.
         threshold: scale at which the chain counts as escaped. The theory's value 1 is out of reach for wide nets
             (erratum E6): then the status is "saturated" and ``final`` tells where.
-        layer: which scale is watched, 0 for the first layer.
+        layer: index of the layer whose scale is compared with the threshold, from 0.
         t_max: end of time in the clock t; needed when there is no threshold.
         rtol: relative local error per step.
         atol: absolute local error; by default a small part of the smallest initial scale of each row.

@@ -108,13 +108,13 @@ def conserved(
     of change.
 
     Args:
-        model: any module; left exactly as it was.
-        loss_fn: a function of (output, target), its name, or None where the model's output holds its own loss.
-        batch: what a loader yields.
+        model: any module; it is not changed.
+        loss_fn: a function of (output, target), its name, or None if the model's output contains its own loss.
+        batch: one batch as a data loader yields it.
         mode: ``"as_is"``, ``"train"`` or ``"eval"``.
-        seed: what noise is left in the model is drawn with it.
+        seed: seed of the random numbers that the model draws.
         precise: check on a float64 copy of the model.
-        anatomy: of this model, where it is known already; charted anew if left out.
+        anatomy: the result of ``anatomy.chart`` for this model; computed if left out.
 
     Returns:
         The quantities that are conserved up to rounding, with value and rate; the others are in ``skipped`` with the

@@ -36,9 +36,9 @@ class EscapeForecast(Result):
     not.
 
     The interval has nominal coverage ``level``. The plateau ends when the loss has fallen by the fraction ``drop`` of
-    its value ``rest`` on the plateau. The forecast was made ``at`` a step by ``method``, for ``r`` small layers.
-    ``skipped`` maps what could not be used to the reason. ``looks`` and ``told`` are the measurements and earlier
-    forecasts that it uses. Returned by :func:`netvitals.saddle.plateau`.
+    its value ``rest`` on the plateau. ``at`` is the step at which the forecast was made, ``method`` its method, and
+    ``r`` the number of small layers. ``skipped`` maps what could not be used to the reason. ``looks`` and ``told`` are
+    the measurements and earlier forecasts that it uses. Returned by :func:`netvitals.saddle.plateau`.
     """
 
     at: int  # step of the last look

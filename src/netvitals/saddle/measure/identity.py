@@ -177,16 +177,16 @@ def imbalance(
     r"""Measure the imbalance Δ of adjacent layers and compare both sides of the identity for its rate of change.
 
     Args:
-        model: any module; a layer is whatever multiplies with a parameter. It is left exactly as it was.
-        loss_fn: a function of (output, target), its name, or None where the model's output holds its own loss.
-        batch: what a loader yields.
+        model: any module; a layer is whatever multiplies with a parameter. It is not changed.
+        loss_fn: a function of (output, target), its name, or None if the model's output contains its own loss.
+        batch: one batch as a data loader yields it.
         mode: ``"as_is"``, ``"train"`` or ``"eval"``.
-        seed: what noise is left in the model is drawn with it.
+        seed: seed of the random numbers that the model draws.
         rates: learning rates $\rho$ per parameter name (or a function of it) under the flow $\dot\theta=-\rho g$; then
             Δ weighs each norm by 1/ρ and the right side is the same. Missing names have rate 1; what is frozen does
             not move.
         precise: measure a float64 copy of the model.
-        anatomy: of this model, where it is known already; charted anew if left out.
+        anatomy: the result of ``anatomy.chart`` for this model; computed if left out.
 
     Returns:
         The pairs, the chains they form, and the layers that belong to none, with the reason.

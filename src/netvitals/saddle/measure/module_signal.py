@@ -113,14 +113,14 @@ class ModuleSignal(Result):
 def signal_energy(
     model: nn.Module, batch: Any, *, mode: Mode = "as_is", only: Only = None, seed: int = 0
 ) -> ModuleSignal:
-    """Measure the signal γ of a module and the energies G, T, S and M of its rate of change, for three gradients.
+    """Measure the signal γ of a module, and the energies G, T, S and M that give its rate of change.
 
     Args:
-        model: any module with one output tensor, (examples, outputs); it is left exactly as it was.
+        model: any module with one output tensor, (examples, outputs); it is not changed.
         batch: ``(x, y)`` with floating inputs. Whole numbers as y are classes: one-hot, less the mean of a class.
         mode: ``"as_is"``, ``"train"`` or ``"eval"``.
         only: layers whose operator norms count for M, the small ones: names or patterns, or a function of a name.
-        seed: what noise is left in the model is drawn with it.
+        seed: seed of the random numbers that the model draws.
 
     Returns:
         The signal, its energy by parameter, and both terms of its exact rate of change for the squared error.

@@ -61,8 +61,8 @@ def chain_imbalance(model: nn.Module, batch: Any) -> ChainImbalance:
     """Find connected pairs of layers with one forward pass of ``batch``, and measure their imbalance.
 
     Args:
-        model: left as it was; it is run in evaluation mode.
-        batch: whatever a loader yields: ``x``, ``(x, y)``, several inputs and a target, a dict.
+        model: any model; it is run in evaluation mode and not changed.
+        batch: one batch as a data loader yields it: ``x``, ``(x, y)``, several inputs and a target, a dict.
 
     Returns:
         Every pair of layers with its imbalance Δ, absolute and as a share of the sizes it is made of.

@@ -113,10 +113,10 @@ def measure_plateau(
         loss_fn: a function of (output, target), a mean over the batch; or its name.
         batch: a fixed probe batch, (x, y); mirror-symmetric inputs (x and −x) give the cleanest signal.
         mode: ``"as_is"``, ``"train"`` or ``"eval"``.
-        seed: what noise is left in the model is drawn with it.
+        seed: seed of the random numbers that the model draws.
         step: the training step of this measurement.
-        anatomy: of this model, where it is known already; charted anew if left out.
-        optimizer: whose rule and moments say how fast the loss falls; plain gradient descent if left out.
+        anatomy: the result of ``anatomy.chart`` for this model; computed if left out.
+        optimizer: the optimizer whose update rule gives the speed of the loss; plain gradient descent if left out.
 
     Returns:
         Signal, losses, and gradients and gains by layer; or the reason why no forecast can rest on this network.

@@ -65,7 +65,7 @@ def escape_rollout(
         optimizer: SGD, or Adam that has taken some steps, whose rule and learning rate count; or the learning rate of
             plain gradient descent.
         mode: ``"as_is"``, ``"train"`` or ``"eval"``.
-        seed: what noise is left in the model is drawn with it.
+        seed: seed of the random numbers that the model draws.
         step: number of the training step.
         level: nominal coverage of the interval.
         anatomy: of this model, where it is known already.

@@ -78,8 +78,8 @@ def he_stack(
     r"""Draw a stack of He-normal networks with some layers multiplied by ε: one copy per (ε, seed), seeds varying
     fastest.
 
-    Entries are $N(0, 2/n_{in})$ in every layer, readout included. The same seed draws the same weights for every ε, up
-    to the factor ε.
+    Entries are drawn from $N(0, 2/n_{in})$ in every layer, including the readout. The same seed draws the same weights
+    for every ε, up to the factor ε.
 
     Args:
         depth: number of layers, at least 2.
@@ -89,7 +89,7 @@ def he_stack(
         eps: factor of the small layers, one or several.
         seeds: one network is drawn per seed.
         outputs: output dimension.
-        dtype: of the weights; they are drawn in float64.
+        dtype: dtype of the weights, which are drawn in float64.
 
     Returns:
         One tensor per layer, (copies, n_out, n_in) with copies = factors × seeds.

@@ -81,7 +81,7 @@ def teacher(
         f: activation, by name or callable.
         inputs: input dimension d.
         betas: strength of each mode; at most d modes.
-        seed: of random orthonormal directions; without it they are the first axes.
+        seed: seed of random orthonormal directions; without it they are the coordinate axes.
 
     Returns:
         The teacher, directions (K, d) and strengths (K,) in float64.

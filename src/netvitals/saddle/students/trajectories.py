@@ -63,9 +63,9 @@ def descend(
         weights: stack of networks; it is copied.
         task: the teacher.
         lr: learning rate; layer ℓ moves with ``lr * rates[ℓ]``.
-        steps: at most so many steps.
+        steps: largest number of steps.
         batch: fresh inputs per step, shared by all copies.
-        seed: of the inputs.
+        seed: seed of the random inputs.
         rates: factor on ``lr`` for each layer; 1 by default.
         thresholds: loss levels whose first crossing is noted.
         snapshots: keep the weights at so many evenly spaced steps (all copies then run to the end).

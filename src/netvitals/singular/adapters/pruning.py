@@ -143,7 +143,7 @@ def pruning_plan(model: nn.Module, loss_fn: LossFn, batch: Any, *, only: Only = 
     Args:
         model: any; a float64 copy of it is run in eval mode.
         loss_fn: "ce", "mse", or torch's losses of that kind: it fixes the likelihood.
-        batch: what a loader yields; a target is not used.
+        batch: one batch as a data loader yields it; a target is not used.
         only: names or patterns of places ``writer → reader``, or a function of a name.
 
     Returns:

@@ -131,9 +131,9 @@ def safe_directions(
     Args:
         model: the model; a copy of it in float64 is run, in eval mode.
         loss_fn: "ce", "mse", or one of torch's losses of that kind; it fixes the likelihood.
-        batch: the old task's data, as a loader yields it; a target is not used.
+        batch: data of the old task, as a data loader yields it; a target is not used.
         only: names or patterns of parameters, or a function of a name; together at most 2,000 numbers.
-        seed: of the places that the search starts from.
+        seed: seed of the random starting points of the search.
         new: a batch of the new task; without it directions are not ranked.
         reach: how far the model will move; K is measured there, not at θ.
         tolerance: K at reach, over that along the steepest direction, that still counts as unchanged.

@@ -77,7 +77,7 @@ def value_output(
     Args:
         model: the model; a copy of it in float64 is run, in eval mode.
         loss_fn: "ce" (over the last dimension), "mse", or torch's losses of that kind.
-        batch: what a loader yields, with a target.
+        batch: one batch as a data loader yields it, with a target.
         only: names or patterns of output projections, or a function of a name.
         progress: called with (heads scanned, all).
         ts: sizes of the weakest singular value, over the largest.
@@ -134,7 +134,9 @@ def value_output(
         if progress is not None:
             progress(len(out), len(groups))
     if not out:
-        raise ValueError("no attention layer could be read; " + "; ".join(f"{n}: {why}" for n, why in skipped.items()))
+        raise ValueError(
+            "none of the attention layers could be measured: " + "; ".join(f"{n}: {why}" for n, why in skipped.items())
+        )
     return Several(tuple(out), skipped)
 
 

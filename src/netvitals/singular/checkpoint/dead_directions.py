@@ -89,12 +89,12 @@ def _reading(vital: str, site: str, metric: str, value: float) -> Measurement:
 
 @undisturbed
 def measure(model: nn.Module, loss_fn: LossFn, batch: Any, *, seed: int = 0) -> DeadDirections:
-    """All static measurements of ``model`` on one batch; the model is run in eval mode and left as it was.
+    """All static measurements of ``model`` on one batch; the model is run in eval mode and not changed.
 
     Args:
         model: the model.
         loss_fn: "ce", "mse", or torch's losses of that kind; it fixes the likelihood that V–O is read under.
-        batch: what a loader yields. Without a target the attention layers are skipped.
+        batch: one batch as a data loader yields it. Without a target the attention layers are skipped.
         seed: of the networks drawn anew, beside which redundancy is read.
 
     Returns:

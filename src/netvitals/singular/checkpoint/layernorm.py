@@ -71,7 +71,7 @@ def ln_kernel_test(model: nn.Module, batch: Any, *, mode: Mode = "eval", only: O
 
     Args:
         model: the model, which is left as it was.
-        batch: what a loader yields; a target is not used.
+        batch: one batch as a data loader yields it; a target is not used.
         mode: "eval", "train" (batch statistics, dropout modules off) or "as_is".
         only: names or patterns of norms, or a function of a name; other classes with a ``weight`` over the last
             dimension may be named too.

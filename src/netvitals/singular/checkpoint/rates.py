@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from netvitals._plot import Plot, Series
 from netvitals.capture import (
     LossFn,
     Mode,
@@ -47,7 +48,7 @@ class LayerDeviation(Result):
     Part of :class:`RateDeviation`.
 
     Attributes:
-        layer: its name.
+        layer: name of the layer.
         factor: ``G`` or ``A``.
         predicted: exponent; None where the factor is zero for every example.
         why: what sets it: the primitive that its cheapest way ends at.
@@ -120,6 +121,22 @@ class RateDeviation(Result):
         """One row a layer and factor."""
         return [p.row() for p in self.parts]
 
+    def plot(self) -> Plot:
+        """Exponents of all layers in the order they run, predicted and measured."""
+        series = []
+        for tone, factor in enumerate("GA"):
+            parts = list(enumerate((p for p in self.parts if p.factor == factor), 1))
+            law = [(i, p.predicted) for i, p in parts if p.predicted is not None]
+            fits = [(i, p.fit.slope, p.error) for i, p in parts if math.isfinite(p.fit.slope + p.error)]
+            x, y, error = ([fit[k] for fit in fits] for k in range(3))
+            series += [
+                Series(
+                    f"{factor}, predicted", [i for i, _ in law], [v for _, v in law], line=True, dashed=True, tone=tone
+                ),
+                Series(f"{factor}, measured", x, y, error, tone=tone),
+            ]
+        return Plot("layer and head, in the order of the table", "exponent of t", series)
+
     def __str__(self) -> str:
         head = f"observed minus predicted rates over t = {self.ts[0]:g} … {self.ts[-1]:g}; {self.law}"
         return one_screen([head, *map(_line, self.parts), *(f"  note: {n}" for n in self.notes)])
@@ -145,19 +162,19 @@ def rates(
     """Measure how K-FAC factors scale with the distance t to a dead unit in your network, and compare with the
     prediction.
 
-    A copy of ``model`` is moved along a path where one channel per axis dies as t → 0. The fitted exponents of t are
-    compared with those predicted from the architecture.
+    A copy of ``model`` is moved along a path where one channel per axis becomes dead as t → 0. The fitted exponents of
+    t are compared with those predicted from the architecture.
 
-    The dead channel is chosen on every hidden axis, and once in every attention head. Its biases and its incoming and
-    outgoing weights are set to zero, except for weights of value t between two dead channels. At the input and output
-    of the network, the channel keeps the direction of its own weights, scaled to length t.
+    The dead channel is chosen on every hidden axis, and once in every attention head. The biases and the incoming and
+    outgoing weights of a dead channel are set to zero, except for weights of value t between two dead channels. At the
+    input and output of the network, a dead channel keeps the direction of its own weights, scaled to length t.
 
     Args:
         model: of linear layers, convolutions, embeddings, activations, norms, sums, products of branches and attention
             (fused or not, shared keys and values, rotary positions), with weights used once or more; a float64 copy of
             it is run. Anything else is refused by name.
         loss_fn: "mse", "ce", or torch's losses of that kind: the likelihood of the expected Fisher.
-        batch: what a loader yields; a target is not used.
+        batch: one batch as a data loader yields it; a target is not used.
         mode: "eval", "train" (batch statistics, dropout modules off) or "as_is".
         ts: three places on the path or more.
         units: which channel is made dead, by a layer that writes the axis; the one with the smallest weights where none

@@ -225,8 +225,8 @@ def readout(
     Args:
         model: the model; a copy of it in float64 is run, in eval mode.
         loss_fn: "ce", "mse", or one of torch's losses of that kind; it fixes the likelihood.
-        batch: what a loader yields, or a loader, whose first batch is taken; targets may be anything, the Fisher is
-            the expected one. λ needs at least as many scores (examples times outputs) as parameters.
+        batch: one batch as a data loader yields it, or a loader, whose first batch is taken; targets may be anything,
+            the Fisher is the expected one. λ needs at least as many scores (examples times outputs) as parameters.
         only: names or patterns of layers, or a function of a name: directions that move one of them.
         progress: called with (directions scanned, all).
         units: candidates of each kind per pair of layers, the weakest first.
@@ -390,7 +390,7 @@ def spectrum_along(
     Args:
         model: the model; a copy of it in float64 is run, in eval mode.
         loss_fn: "ce", "mse", or one of torch's losses of that kind.
-        batch: what a loader yields; a target is not used.
+        batch: one batch as a data loader yields it; a target is not used.
         candidate: one of a readout's.
         examples: the first of the batch, at most so many.
 

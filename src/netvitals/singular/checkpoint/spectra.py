@@ -49,7 +49,7 @@ class RankSelection(Result):
     Part of what :meth:`SpectraHistory.select` returns.
 
     Attributes:
-        layer: its name.
+        layer: name of the layer.
         predicted: exponent.
         rank: which eigenvalue, 0 the smallest; None where none fits.
         fit: of that rank; None where there is none.
@@ -110,7 +110,7 @@ class SpectraHistory(Result):
         """The exponent of every kept rank of a layer.
 
         Args:
-            layer: its name.
+            layer: name of the layer.
             axis: "given", "loss" or "activations".
 
         Returns:
@@ -124,7 +124,7 @@ class SpectraHistory(Result):
         """Observed minus predicted at every checkpoint: the slope over the checkpoints around it.
 
         Args:
-            layer: its name.
+            layer: name of the layer.
             rank: which eigenvalue.
             axis: "given", "loss" or "activations".
             window: checkpoints behind each slope, three or more.
@@ -233,13 +233,13 @@ def spectra_history(
     """Record the largest and smallest eigenvalues of every layer's gradient covariance G at every checkpoint.
 
     Args:
-        model: takes each checkpoint in turn.
+        model: a model into which each checkpoint is loaded in turn.
         loss_fn: "mse", "ce", or torch's losses of that kind.
-        batch: what a loader yields; without a target there is no loss axis.
+        batch: one batch as a data loader yields it; without a target there is no loss axis.
         checkpoints: step → state dict of ``model``.
         mode: "eval", "train" (batch statistics, dropout modules off) or "as_is".
         only: names or patterns of layers, or a function of a name.
-        seed: of the labels drawn for "monte-carlo".
+        seed: seed of the labels drawn for "monte-carlo".
         progress: called with (checkpoints done, all).
         fisher: "expected", "monte-carlo" or "empirical"; rates are laws of the expected one.
         keep: eigenvalues of each end.

@@ -109,7 +109,7 @@ def sigma_stream(
 
     Args:
         model: the model; a copy of it in float64 is run.
-        batch: what a loader yields; a target is not used.
+        batch: one batch as a data loader yields it; a target is not used.
         mode: "eval", "train" (batch statistics, dropout modules off) or "as_is".
         nodes: modules whose outputs are the stream, in order; by default those that add to a stream.
         rows: at most so many tokens (or pixels), evenly strided.
@@ -126,7 +126,7 @@ def sigma_stream(
     task = in_double(inputs_of(model, batch))
     if rows < 1 or (nodes is not None and not len(nodes)) or not task.examples:
         raise ValueError(
-            "stream needs a batch with at least one example, rows ≥ 1, and nodes as a list of names or None"
+            "sigma_stream needs a batch with at least one example, rows ≥ 1, and nodes as a list of names or None"
         )
     found = _stream(task, nodes, mode)
     matrices = [_thinned(m, rows) for m in found.values()]

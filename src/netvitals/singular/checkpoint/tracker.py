@@ -95,7 +95,7 @@ def phase(steps: Sequence[float], smallest: Sequence[float], *, least: float = 0
     pairs = [(s, v) for s, v in zip(steps, smallest) if math.isfinite(v) and v > 0]
     if len(pairs) < 4:
         raise ValueError(
-            f"a phase needs at least four positive values of the smallest eigenvalue λ_min, got {len(pairs)}"
+            f"phase() needs at least four positive values of the smallest eigenvalue λ_min, got {len(pairs)}"
         )
     values = np.log([v for _, v in pairs])
     third = max(1, len(values) // 3)

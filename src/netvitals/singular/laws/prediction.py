@@ -66,14 +66,14 @@ def predict_rates(
     """Predict how the K-FAC factors A and G of every layer scale with the distance t to a dead direction.
 
     An ``nn.Module`` may consist of linear layers, convolutions, LayerNorm, RMSNorm, sums, and activations whose slope
-    at zero is not zero, connected in any way. Any other operation raises an error that names it.
+    at zero is not zero, connected in any way. Any other operation in the module raises an error with its name.
 
     Args:
         architecture: a ``Chain``, an ``AttentionChain``, a ``SwiGLUStack``, or any ``nn.Module``; or a
             ``ProjectedChain`` or a ``CrossAttentionChain`` with noisy targets.
         batch: inputs, for a module, which is charted on them in the mode it is in.
         noisy: targets carry noise, so that the dead residual is of order one; noise-free adds 2L to every G rate.
-        direction: which dead direction of a chain with several.
+        direction: index of the dead direction, for a chain with several.
 
     Returns:
         Exponents of t by layer for G, A and the stream after it (of a module: at its end); None without a law.

@@ -105,10 +105,10 @@ def rlct_reduced_rank(n_in: int, hidden: int, n_out: int, rank: int) -> tuple[fl
 def rlct_deep_linear(widths: Sequence[int], rank: int) -> tuple[float, int]:
     r"""Learning coefficient λ and multiplicity m of a deep linear network $y = W_L \cdots W_1 x$ + noise (Aoyagi 2024).
 
-    Let $M_s$ = width − rank. The formula uses the ℓ + 1 smallest $M_s$, with sum S. None of these exceeds S/ℓ, and
-    every other $M_s$ does. Define M = ⌈S/ℓ⌉ and a = S − (M − 1)ℓ. Then $\lambda = \frac{r(n_{in} + n_{out} - r)}{2} +
-    \frac{a(\ell-a)}{4\ell} - \frac{\ell-1}{4\ell} S^2 + \frac12 \sum_{i<j} M_i M_j$ and $m = a(\ell - a) + 1$. A
-    network with one hidden layer is reduced-rank regression.
+    Let $M_s$ be the width of layer s minus the rank. The formula uses the ℓ + 1 smallest $M_s$, with sum S. None of
+    these ℓ + 1 values exceeds S/ℓ, and every other $M_s$ does. Define M = ⌈S/ℓ⌉ and a = S − (M − 1)ℓ. Then $\lambda =
+    \frac{r(n_{in} + n_{out} - r)}{2} + \frac{a(\ell-a)}{4\ell} - \frac{\ell-1}{4\ell} S^2 + \frac12 \sum_{i<j} M_i M_j$
+    and $m = a(\ell - a) + 1$. A network with one hidden layer is reduced-rank regression.
 
     Args:
         widths: inputs, hidden widths, outputs.

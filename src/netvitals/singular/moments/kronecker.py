@@ -126,11 +126,11 @@ def kfac(
         model: any model that returns one tensor, or an output with ``logits``.
         loss_fn: "mse" (½‖y − f‖²), "ce" (softmax over the last dimension; (N, C) or (N, T, C)), or torch's losses of
             that kind. It fixes the likelihood.
-        batch: what a loader yields; or an iterable of batches, of which one is in memory at a time. A target is needed
-            for the empirical Fisher only.
+        batch: one batch as a data loader yields it; or an iterable of batches, of which one is in memory at a time. A
+            target is needed for the empirical Fisher only.
         mode: "as_is", "train" (batch statistics, dropout modules off) or "eval".
         only: names or patterns of layers, or a function of a name.
-        seed: of the labels drawn for "monte-carlo".
+        seed: seed of the labels drawn for "monte-carlo".
         fisher: "expected", "monte-carlo" or "empirical".
         bias: append a constant 1 to the layer input, so that A covers the bias.
         spectra: also eigenvalues, from moments summed in float64. Without them products are made in the model's own

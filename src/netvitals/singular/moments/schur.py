@@ -106,7 +106,7 @@ def schur_profile(
 
     Args:
         model: the model, which is left as it was.
-        batch: what a loader yields; a target is not used.
+        batch: one batch as a data loader yields it; a target is not used.
         mode: "eval", "train" (batch statistics, dropout modules off) or "as_is".
         only: names or patterns of layers, or a function of a name.
         seed: of the networks drawn anew.

@@ -498,7 +498,7 @@ class _Reader:
             if not graph.free(axis) and set(graph.reads(step)) != set(range(graph.channels(axis))):
                 raise ValueError(
                     f"there is no rate law for {step.name}: its {len(step.columns)} input channels are made from "
-                    f"{graph.channels(axis)} channels (mixed or reshaped), so a dead channel does not stay a single "
+                    f"{graph.channels(axis)} channels (mixed or reshaped). A dead channel does not stay a single "
                     "channel"
                 )
 

@@ -162,27 +162,29 @@ def of_linear_readout(
     outer: np.ndarray,
     nbeta: float,
     gamma: float = 1.0,
+    noise: np.ndarray | float = 0.0,
 ) -> float:
     r"""For $y = A\,\phi(x, \theta)$ with one to three inner parameters θ: A is integrated out, θ on a grid.
 
-    Given θ the loss is quadratic in each row of A, whose posterior is normal with precision
-    $P = n\beta\,\overline{\phi\phi^\top} + \gamma$.
+    ``noise`` is what targets have beside it. Given θ the loss is quadratic in each row of A, whose posterior is normal
+    with precision $P = n\beta\,\overline{\phi\phi^\top} + \gamma$.
     """
     axes = [_grid(center, 241 if len(inner) < 3 else 81) for center in inner]
     points = np.stack([g.ravel() for g in np.meshgrid(*(a for a, _ in axes), indexing="ij")], 1)
     cells = np.prod(np.stack([g.ravel() for g in np.meshgrid(*(w for _, w in axes), indexing="ij")], 1), 1)
-    truth = features(np.array([inner]))[0] @ outer.T  # (examples, outputs)
+    clean = features(np.array([inner]))[0] @ outer.T  # (examples, outputs)
+    truth = clean + noise
     logs, energies = [], []
-    for some in np.array_split(points, max(1, len(points) // 20_000)):
+    for some in np.array_split(points, max(1, len(points) * len(clean) // 500_000)):
         phi = features(some)
-        second = nbeta * np.einsum("pni,pnj->pij", phi, phi) / phi.shape[1]
-        cross = nbeta * np.einsum("pni,no->poi", phi, truth) / phi.shape[1]
+        second = nbeta * np.einsum("pni,pnj->pij", phi, phi, optimize=True) / phi.shape[1]
+        cross = nbeta * np.einsum("pni,no->poi", phi, truth, optimize=True) / phi.shape[1]
         precision = second + gamma * np.eye(phi.shape[2])
         inverse = np.linalg.inv(precision)
         centre = (cross + gamma * outer) @ inverse  # (points, outputs, units)
         # nβL at the centre, and half the trace of second · covariance for every output
         quad = ((centre @ second / 2 - cross) * centre).sum((1, 2))
-        quad += nbeta * (truth**2).sum() / phi.shape[1] / 2
+        quad += nbeta * ((truth**2).sum() - ((truth - clean) ** 2).sum()) / phi.shape[1] / 2
         spread = len(outer) / 2 * np.einsum("pij,pji->p", second, inverse)
         pull = gamma / 2 * ((centre - outer) ** 2).sum((1, 2)) + gamma / 2 * ((some - np.array(inner)) ** 2).sum(1)
         logs.append(-quad - pull - len(outer) / 2 * np.linalg.slogdet(precision)[1])
@@ -228,6 +230,12 @@ def white(n: int, dimension: int, seed: int = 0) -> Tensor:
     return torch.linalg.qr(x)[0] * math.sqrt(n)
 
 
+def unexplained(size: float, basis: Tensor, outputs: int = 1) -> Tensor:
+    """Normal noise of standard deviation ``size`` without its part in the columns of the orthonormal ``basis``."""
+    noise = size * torch.randn(len(basis), outputs, dtype=f64, generator=torch.Generator().manual_seed(1))
+    return noise - basis @ (basis.T @ noise)
+
+
 def _linear(widths: Sequence[int], rank: int, nbeta: float, exact: float | None = None) -> Posterior:
     """A deep linear network at a map of the given rank, layers diagonal."""
     net = _net([np.eye(b, a) * (np.arange(a) < rank) for a, b in itertools.pairwise(widths)], nn.Identity)
@@ -238,22 +246,31 @@ def _linear(widths: Sequence[int], rank: int, nbeta: float, exact: float | None 
 
 
 def _tanh(
-    name: str, inner: Sequence[float], outer: np.ndarray, nbeta: float, bias: bool = False, relu: bool = False
+    name: str,
+    inner: Sequence[float],
+    outer: np.ndarray,
+    nbeta: float,
+    bias: bool = False,
+    act: type[nn.Module] = nn.Tanh,
+    batch_size: int | None = None,
 ) -> Posterior:
-    x = torch.linspace(-2, 2, 24, dtype=f64)[:, None]
+    x = torch.linspace(-2, 2, 24 if batch_size is None else 512, dtype=f64)[:, None]
     units = 1 if bias else len(inner)
-    act = (lambda z: np.maximum(z, 0)) if relu else np.tanh
+    f = {nn.Tanh: np.tanh, nn.ReLU: lambda z: np.maximum(z, 0), nn.Identity: lambda z: z}[act]
 
     def features(theta: np.ndarray) -> np.ndarray:
         z = theta[:, None, :units] * x.numpy()[None]
-        return np.asarray(act(z + theta[:, None, units:] if bias else z))
+        return np.asarray(f(z + theta[:, None, units:] if bias else z))
 
-    net = _net(
-        [np.array(inner[:units])[:, None], outer],
-        nn.ReLU if relu else nn.Tanh,
-        np.array(inner[units:]) if bias else None,
-    )
-    return Posterior(name, net, x, nbeta, of_linear_readout(features, inner, outer, nbeta))
+    net = _net([np.array(inner[:units])[:, None], outer], act, np.array(inner[units:]) if bias else None)
+    if batch_size is None:
+        return Posterior(name, net, x, nbeta, of_linear_readout(features, inner, outer, nbeta))
+    # orthogonal to what the unit can be with any weights, so that w* stays the minimum
+    far = np.stack([g.ravel() for g in np.meshgrid(np.linspace(-8, 8, 60), np.linspace(-8, 8, 40) * bias)], 1)
+    left, values, _ = np.linalg.svd(f(far[:, :1] * x.numpy().T + far[:, 1:]).T, full_matrices=False)
+    noise = unexplained(0.5, torch.as_tensor(left[:, values > 1e-6 * values[0]]), len(outer))
+    exact = of_linear_readout(features, inner, outer, nbeta, noise=noise.numpy())
+    return Posterior(name, net, x, nbeta, exact, noise=noise, batch_size=batch_size)
 
 
 def catalogue() -> dict[str, Callable[[], Posterior]]:
@@ -302,18 +319,21 @@ def catalogue() -> dict[str, Callable[[], Posterior]]:
         name = f"regular, curvatures 1 to {scale**2:.0f}" + (f", γ = {gamma:g}" if gamma != 1 else "")
         return Posterior(name, net, x, nbeta, of_regular(curvature, nbeta, gamma), gamma, "closed form")
 
-    def minibatch(noise: float, batch_size: int) -> Posterior:
-        """Least squares: the noise is what the regression leaves, so that w* is the minimum."""
-        x = white(512, 6)
-        left = noise * torch.randn(512, 1, dtype=f64, generator=torch.Generator().manual_seed(1))
-        left -= x @ (x.T @ left) / 512
-        net = nn.Linear(6, 1, bias=False, dtype=f64)
-        nn.init.ones_(net.weight)
-        exact = of_regular(np.ones(6), 80.0)
-        return Posterior("", net, x, 80.0, exact, source="closed form", noise=left, batch_size=batch_size)
+    def noisy(p: Posterior, inputs: int, outputs: int = 1, noise: float = 0.5) -> Posterior:
+        """With 512 examples and noise, for minibatches of 64."""
+        x = white(512, inputs)
+        return replace(p, x=x, noise=unexplained(noise, x / math.sqrt(512), outputs), batch_size=64)
 
-    def minibatch_product() -> Posterior:
-        return replace(product(2, 2, 2, nbeta=100.0), x=white(256, 2), batch_size=32)
+    def quadratic(size: int, scale: float = 1.0, gamma: float = 1.0, noise: float = 0.5) -> Posterior:
+        net = nn.Linear(size, 1, bias=False, dtype=f64)
+        nn.init.ones_(net.weight)
+        stretch = torch.logspace(0, math.log10(scale), size, dtype=f64)
+        exact = of_regular(stretch.square().numpy(), 300.0, gamma)
+        p = noisy(Posterior("", net, white(8, 1), 300.0, exact, gamma, "closed form"), size, noise=noise)
+        return replace(p, x=p.x * stretch)
+
+    tanh64 = partial(_tanh, "", nbeta=300.0, batch_size=64)
+    one_of_two, ones = np.array([[1.0, 0.0]]), np.ones((1, 1))
 
     made: dict[str, Callable[[], Posterior]] = {
         "a²": lambda: monomial(2),
@@ -343,7 +363,7 @@ def catalogue() -> dict[str, Callable[[], Posterior]]:
         "three tanh units, one alive": lambda: _tanh("", [1.0, 0.0, 0.0], np.array([[1.0, 0.0, 0.0]]), 1e3),
         "three tanh units, two equal": lambda: _tanh("", [1.0, 1.0, 0.0], np.array([[0.5, 0.5, 0.0]]), 1e3),
         "three tanh units, dead, two outputs": lambda: _tanh("", [0.0] * 3, np.zeros((2, 3)), 1e3),
-        "two ReLU units, one dead": lambda: _tanh("", [1.0, 0.0], np.array([[1.0, 0.0]]), 1e3, relu=True),
+        "two ReLU units, one dead": lambda: _tanh("", [1.0, 0.0], np.array([[1.0, 0.0]]), 1e3, act=nn.ReLU),
         "regular": lambda: regular(1.0),
         "regular, curvatures 1 to 10000": lambda: regular(100.0),
         "regular, γ = 10": lambda: regular(1.0, gamma=10.0),
@@ -351,9 +371,38 @@ def catalogue() -> dict[str, Callable[[], Posterior]]:
         "linear 3-3-4, rank 2": lambda: _linear((3, 3, 4), 2, 1e6),
         "linear 3-4-4-3, rank 3": lambda: _linear((3, 4, 4, 3), 3, 1e6),
     }
-    made["minibatches of 64, regular"] = lambda: minibatch(0.5, 64)
-    made["minibatches of 16, regular, noisy"] = lambda: minibatch(1.0, 16)
-    made["minibatches of 32, linear 2-2-2, rank 0"] = minibatch_product
+    made |= {  # just off a singular point, at the distance a or apart by it
+        **{f"tanh unit, a = {a}": partial(_tanh, "", [a], a * ones, 1e3) for a in (0.03, 0.1, 0.2, 0.3, 0.5)},
+        **{f"ab, a = b = {a}": partial(_tanh, "", [a], a * ones, 1e3, act=nn.Identity) for a in (0.1, 0.3)},
+        **{f"ab, a = {a}, b = 0": partial(_tanh, "", [a], 0 * ones, 1e3, act=nn.Identity) for a in (0.1, 0.5)},
+        **{
+            f"two tanh units, the second {a}": partial(_tanh, "", [1.0, a], np.array([[1.0, a]]), 1e3)
+            for a in (0.1, 0.3)
+        },
+        **{
+            f"two tanh units, apart by {a}": partial(_tanh, "", [1.0, 1.0 + a], np.array([[0.5, 0.5]]), 1e3)
+            for a in (0.1, 1.0)
+        },
+        "two ReLU units, the second 0.1": partial(_tanh, "", [1.0, 0.1], np.array([[1.0, 0.1]]), 1e3, act=nn.ReLU),
+    }
+    small: dict[str, Callable[[], Posterior]] = {
+        "regular, 10 parameters": partial(quadratic, 10),
+        "regular, 200 parameters": partial(quadratic, 200),
+        "regular, curvatures 1 to 900": partial(quadratic, 10, scale=30.0),
+        "regular, noise 2, γ = 10": partial(quadratic, 10, gamma=10.0, noise=2.0),
+        "a²": lambda: noisy(monomial(2, nbeta=300.0), 1),
+        "ab": lambda: noisy(monomial(1, 1, nbeta=300.0), 1),
+        "linear 2-2-2, rank 0": lambda: noisy(product(2, 2, 2, nbeta=300.0), 2, 2),
+        "linear 4-1-3, rank 0": lambda: noisy(product(4, 1, 3, nbeta=300.0), 4, 3),
+        "tanh unit, dead": lambda: tanh64(inner=[0.0], outer=0 * ones),
+        "tanh unit, alive": lambda: tanh64(inner=[1.0], outer=ones),
+        "tanh unit with bias, two outputs": lambda: tanh64(
+            inner=[1.0, 0.5], outer=np.array([[1.0], [-1.0]]), bias=True
+        ),
+        "two tanh units, one dead": lambda: tanh64(inner=[1.0, 0.0], outer=one_of_two),
+        "two tanh units, the second 0.3": lambda: tanh64(inner=[1.0, 0.3], outer=np.array([[1.0, 0.3]])),
+    }
+    made |= {f"minibatches of 64, {name}": make for name, make in small.items()}
     for sizes in ((2, 2, 2), (2, 2, 5), (3, 2, 4), (4, 1, 3)):
         made[f"linear {sizes[0]}-{sizes[1]}-{sizes[2]}, rank 0"] = partial(product, *sizes)
     for widths in ((2, 1, 2, 2), (1, 2, 1, 2), (3, 2, 1, 2), (2, 1, 1, 2), (2, 2, 2, 2), (3, 2, 2, 1), (2, 2, 3, 2)):

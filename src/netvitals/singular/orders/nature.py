@@ -86,7 +86,7 @@ def along(model: nn.Module, batch: Any, *, direction: Mapping[str, Tensor]) -> t
 
     Args:
         model: a copy of it in float64 is run, in the mode it is in.
-        batch: what a loader yields; a target is not used.
+        batch: one batch as a data loader yields it; a target is not used.
         direction: by parameter name, of the parameter's shape.
 
     Returns:

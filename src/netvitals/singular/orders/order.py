@@ -124,7 +124,7 @@ def kl_order(
         theta0: the point, ideally on the singular set; with ``shift=True`` a point near it.
         direction: any non-zero vector of the same shape; it is normalised.
         likelihood: ``"gaussian"`` (``"mse"``), ``"categorical"`` (``"ce"``), or an object with ``fisher`` and ``kl``.
-        ts: where to look; one forward-mode product each (10 by default).
+        ts: distances at which to measure; one forward-mode product each (10 by default).
         shift: fit how far ``theta0`` is from the singular set, instead of taking it as on it.
 
     Returns:

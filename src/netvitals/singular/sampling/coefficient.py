@@ -14,7 +14,7 @@ from netvitals.singular.sampling.hamiltonian import Tuning
 from netvitals.singular.sampling.minimum import Minimum
 from netvitals.singular.sampling.observables import Basin
 
-_CORRECTED = 0.25  # share of λ̂ beyond which an extrapolation in the step size is refused
+_HOT = 0.25  # share of λ̂ beyond which what minibatches heated is refused
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,10 +38,10 @@ class LLC(Result):
         localization: strength γ of the pull back to w*.
         parameters: how many took part.
         cost: gradient-equivalents of one full pass over the data.
-        acceptance: share of moves accepted; NaN for minibatch SGLD.
-        rungs: nβ of the ladder, from cold to hot; () for minibatch SGLD.
-        searched: step sizes tried and their acceptance, for minibatch SGLD.
-        corrected: share of the mean that extrapolation in the step size took away, for minibatch SGLD.
+        acceptance: share of moves accepted.
+        rungs: nβ of the ladder, from cold to hot; () on minibatches.
+        heat: share of the mean that the noise of minibatches was worth, taken away where the virial can; NaN with all
+            the data.
         note: what else should be known.
     """
 
@@ -61,8 +61,7 @@ class LLC(Result):
     cost: float
     acceptance: float = math.nan
     rungs: tuple[float, ...] = ()
-    searched: tuple[tuple[float, float], ...] = ()
-    corrected: float = math.nan
+    heat: float = math.nan
     note: str = ""
     _tuning: Tuning | None = field(default=None, repr=False, compare=False)
 
@@ -83,10 +82,8 @@ class LLC(Result):
             found.append(str(self.minimum))
         if not self.well.ok:
             found.append(str(self.well))
-        if self.corrected > _CORRECTED:
-            found.append(f"the step size was worth {self.corrected:.0%} of the mean: use a smaller one, or more chains")
-        if not self.rungs and math.isnan(self.corrected) and math.isfinite(self.mean):
-            found.append("the bias of the step size was not taken away: use at least 2 chains")
+        if abs(self.heat) > _HOT:
+            found.append(f"minibatches heated the chains by {self.heat:.0%} of the mean: use larger ones")
         return tuple(found)
 
     def summary(self) -> dict[str, Any]:
@@ -117,8 +114,8 @@ class LLC(Result):
             f"  {self.well}",
             f"  {self.minimum}",
         ]
-        if math.isfinite(self.corrected):
-            lines.append(f"  the step size was worth {self.corrected:.1%}, taken away")
+        if math.isfinite(self.heat):
+            lines.append(f"  minibatches heat the chains by {self.heat:.1%} of λ, as far as the virial can tell")
         lines += [
             f"  doubt: {d}" for d in self.doubts if d not in {str(self.health), str(self.well), str(self.minimum)}
         ]

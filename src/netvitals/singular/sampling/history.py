@@ -15,6 +15,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from netvitals._plot import Plot, Series
 from netvitals.capture import LossFn, Only, Result, Several, one_screen, preserved
 from netvitals.singular.sampling.coefficient import LLC
 from netvitals.singular.sampling.llc import learning_coefficient
@@ -52,6 +53,19 @@ class CoefficientHistory(Result):
         """One row a checkpoint, with the health of its chains."""
         part = {"part": self.part} if self.part else {}
         return [{"step": step, **part, **c.summary()} for step, c in zip(self.steps, self.coefficients)]
+
+    def plot(self) -> Plot:
+        """λ̂ with its standard error over training; what is not to be believed apart."""
+        name = self.part or "λ"
+        series = []
+        for said, ok in (("", True), (", not to be believed", False)):
+            points = [
+                (s, c.mean, c.stderr) for s, c in zip(self.steps, self.coefficients) if c.ok is ok and c.mean == c.mean
+            ]
+            if points:
+                x, y, error = (list(column) for column in zip(*points))
+                series.append(Series(name + said, x, y, error, line=ok))
+        return Plot("step", "learning coefficient", series)
 
     def __str__(self) -> str:
         name = f"{self.part}, " if self.part else ""
@@ -97,12 +111,12 @@ def coefficient_history(
     """Estimate the learning coefficient at every checkpoint, with the same data and the same seeds.
 
     Args:
-        model: takes each checkpoint in turn.
+        model: a model into which each checkpoint is loaded in turn.
         loss_fn: a function of (output, target), or a name.
         batch: what :func:`learning_coefficient` takes; a loader is read once per checkpoint.
         checkpoints: step → state dict of ``model``.
         only: names or patterns of parameters, or a function of a name; the others stay fixed.
-        seed: of the chains, the same at every checkpoint.
+        seed: seed of the chains, the same at every checkpoint.
         progress: called with (checkpoints done, all).
         warm: start the chains of a checkpoint where those of the one before ended, with a quarter of the burn-in; not
             for minibatch chains.
@@ -161,12 +175,12 @@ def coefficient_by_part(
     """Estimate the learning coefficient of each part of a model at every checkpoint, with all other parameters fixed.
 
     Args:
-        model: takes each checkpoint in turn.
+        model: a model into which each checkpoint is loaded in turn.
         loss_fn: a function of (output, target), or a name.
         batch: what :func:`learning_coefficient` takes.
         checkpoints: step → state dict of ``model``; without them the model as it is.
         parts: name → names or patterns of its parameters; by default those of :func:`parts_of`.
-        seed: of the chains.
+        seed: seed of the chains.
         progress: called with (checkpoints done, all), over all parts.
         options: passed to :func:`coefficient_history`.
 

@@ -1,9 +1,9 @@
 r"""The local learning coefficient of any model: $\hat\lambda = n\beta\,(E_{w \sim p_\beta}[L_n(w)] - L_n(w^*))$.
 
-The tempered, localised posterior is $p_\beta(w) \propto \exp(-n\beta L_n(w) - \frac{\gamma}{2}\|w - w^*\|^2)$. With all
-data in every step Hamiltonian moves sample it exactly, small models on a ladder of temperatures; on minibatches it is
-SGLD, extrapolated in the step size. The baseline $L_n(w^*)$ is the loss on all the data. Where the multiplicity m is
-above 1 the expectation itself is about $(m-1)/\log(n\beta)$ below λ at finite n.
+The tempered, localised posterior is $p_\beta(w) \propto \exp(-n\beta L_n(w) - \frac{\gamma}{2}\|w - w^*\|^2)$.
+With all data in every step Hamiltonian moves sample it exactly, small models on a ladder of temperatures; minibatches
+have Langevin moves whose noise is taken out again. The baseline $L_n(w^*)$ is the loss on all the data. Where the
+multiplicity m is above 1 the expectation itself is about $(m-1)/\log(n\beta)$ below λ at finite n.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from netvitals.singular.sampling.chains import examine, standard_error
 from netvitals.singular.sampling.coefficient import LLC
 from netvitals.singular.sampling.data import gathered
 from netvitals.singular.sampling.hamiltonian import Hamiltonian, Tuning
-from netvitals.singular.sampling.langevin import Langevin, extrapolated
+from netvitals.singular.sampling.langevin import THIN, Langevin, cooled
 from netvitals.singular.sampling.minimum import FEW_STEPS, STEPS, Minimum, descended, judged
-from netvitals.singular.sampling.noise import LAWS, NoiseSource
+from netvitals.singular.sampling.noise import NoiseSource
 from netvitals.singular.sampling.observables import Basin, names, observer, well
 
 _MOVES = 20  # so many refusals in a row are no accident
@@ -45,40 +45,38 @@ def learning_coefficient(
     chains: int = 4,
     draws: int = 400,
     burn_in: int | None = None,
-    thin: int = 1,
+    thin: int | None = None,
     step_size: float | str = "auto",
     localization: float = 1.0,
     nbeta: float | None = None,
     batch_size: int | None = None,
-    preconditioned: bool | None = None,
+    preconditioned: bool = True,
     rungs: int | None = None,
     leapfrog: int | None = None,
-    noise: str = "three-point",
     after: LLC | None = None,
 ) -> LLC:
     r"""Estimate the local learning coefficient λ at the model's parameters, by Hamiltonian or Langevin sampling.
 
     Args:
-        model: run in eval mode (dropout off, running statistics) and left as it was.
+        model: a model; it is run in eval mode (dropout off, running statistics) and not changed.
         loss_fn: ``loss_fn(model(inputs), targets)``, averaged over examples; or a name.
         batch: all the data: a DataLoader, which is read once, or one batch of any kind that a loader yields.
         only: names or patterns of parameters, or a function of a name; the others stay fixed (the refined coefficient
             of a layer).
-        seed: of the chains, each with a stream of its own.
+        seed: seed of the chains, each of which has its own random stream.
         progress: called with (steps done, all).
         chains: how many run together.
-        draws: kept per chain, after ``burn_in`` moves (default: half the draws), every ``thin``-th move.
-        burn_in: moves before the first draw, in which steps, scales and rungs are tuned.
-        thin: moves from one draw to the next.
+        draws: kept per chain, after ``burn_in`` moves, every ``thin``-th move.
+        burn_in: moves before the first draw, in which steps, scales and rungs are tuned; half the draws by default, a
+            quarter of all moves on minibatches.
+        thin: moves from one draw to the next; by default 1 with all the data, 10 on minibatches.
         step_size: ε of the moves, or "auto": tuned during burn-in and then frozen.
         localization: γ, the pull back to w*.
         nbeta: n·β; default n/log n.
         batch_size: None uses all data in every step (no minibatch noise, exact).
-        preconditioned: coordinates have scales of their own; default with all the data, not on minibatches.
+        preconditioned: coordinates have scales of their own.
         rungs: temperatures of the ladder; 1 is none. By default as many as exchange well, for up to 50 parameters.
         leapfrog: most steps of one Hamiltonian move; by default 4 for up to 8 parameters, 8 above.
-        noise: on minibatches, "three-point" (0 or ±√3, the first five moments of the normal, three times cheaper) or
-            "normal".
         after: the result at an earlier checkpoint of the same model, whose tuning and places the chains start from.
 
     Returns:
@@ -93,6 +91,9 @@ def learning_coefficient(
     data = gathered(model, loss_fn, batch)
     x, y, n = data.x, data.y, len(data.y)
     nbeta = n / math.log(n) if nbeta is None else nbeta
+    exact = batch_size is None or batch_size >= n
+    if thin is None:
+        thin = 1 if exact else THIN
     if chains < 1 or draws < 2 or thin < 1 or (leapfrog or 1) < 1:
         raise ValueError(
             f"chains, thin and leapfrog must be at least 1 and draws at least 2; got chains {chains}, draws {draws}, "
@@ -110,19 +111,16 @@ def learning_coefficient(
         raise ValueError(
             f"rungs must be at least 1, and more than 1 needs localization > 0; got {rungs} and {localization}"
         )
-    if noise not in LAWS:
-        raise ValueError(f"noise must be one of {', '.join(LAWS)}, got {noise!r}")
-    burn = draws // 2 if burn_in is None else burn_in
+    burn = (draws // 2 if exact else draws * thin // 4) if burn_in is None else burn_in
     # the fused kernels of attention have no batched form: torch would loop over the copies
     with preserved(model, train=False), plain_kernels():
         copies = Replicas(data.model, data.loss_fn, data.names(only))
         if copies.note:  # half precision is promoted, and the data with it
             x, y = (t.float() if t.dtype in (torch.float16, torch.bfloat16) else t for t in (x, y))
         baseline = _baseline(copies, x, y)
-        exact = batch_size is None or batch_size >= n
         gain, gradient, passes = descended(copies, (x, y), nbeta, localization, STEPS if exact else FEW_STEPS)
         look = observer(copies.start, seed)
-        total = burn + (draws - 1) * thin + 1
+        total = burn + (draws - 1) * thin + 1 if exact else burn + draws * thin
         tick = _ticker(total, progress)
         if exact:
             walk = Hamiltonian(
@@ -131,46 +129,38 @@ def learning_coefficient(
                 chains=chains,
                 nbeta=nbeta,
                 gamma=localization,
-                preconditioned=preconditioned is not False,
+                preconditioned=preconditioned,
                 leapfrog=leapfrog or (4 if copies.size <= _FEW else 8),
                 seed=seed,
             )
             found = _exact(walk, after, rungs, step_size, burn, draws, thin, look, tick)
         else:
-            found = _minibatch(
-                lambda streams: Langevin(
-                    copies,
-                    (x, y),
-                    streams=streams,
-                    nbeta=nbeta,
-                    gamma=localization,
-                    batch=batch_size or n,
-                    preconditioned=bool(preconditioned),
-                    law=noise,
-                ),
-                [NoiseSource(seed, c) for c in range(chains)],
-                step_size,
-                (burn, draws, thin),
-                look,
-                tick,
+            assert batch_size is not None
+            chain = Langevin(
+                copies,
+                (x, y),
+                streams=[NoiseSource(seed, c) for c in range(chains)],
+                nbeta=nbeta,
+                gamma=localization,
+                batch=batch_size,
             )
+            found = _minibatch(chain, baseline, step_size, preconditioned, (burn, draws, thin), look, tick)
     scaled = {**found.traces, "loss": nbeta * (found.traces["loss"] - baseline)}
     health, good = examine(scaled, _RUNAWAY * max(copies.size, 1))
     stuck = found.acceptance == 0 and chains * ((draws - 1) * thin + 1) >= _MOVES
     kept = {name: trace[good] for name, trace in scaled.items()}
-    mean, stderr, corrected, note = _averaged(kept, found.coarse[good], stuck)
+    mean, stderr, heat, note = _averaged(kept, found.virial[good] if found.virial is not None else None, stuck)
     rounding = max(1e-4, 8 * nbeta * abs(baseline) * torch.finfo(copies.start.dtype).eps)
-    thinned = kept["loss"][:, :: -(-draws // kept["distance"].shape[1])]
     return LLC(
         mean=mean,
         stderr=stderr,
         per_chain=() if math.isnan(mean) else tuple(kept["loss"].mean(1).tolist()),
         trace=scaled["loss"],
         health=health,
-        well=well(thinned, kept["distance"], localization, copies.size)
+        well=well(kept["loss"], kept["distance"], localization, copies.size)
         if good.any()
         else Basin(math.nan, math.nan, math.nan, math.nan),
-        minimum=judged(gain, gradient, kept["loss"], stderr, noisy=math.isnan(found.acceptance), rounding=rounding)
+        minimum=judged(gain, gradient, kept["loss"], stderr, noisy=not exact, rounding=rounding)
         if good.any()
         else Minimum(gain, math.nan, gradient, True),
         baseline=baseline,
@@ -182,8 +172,7 @@ def learning_coefficient(
         cost=found.work + passes,
         acceptance=found.acceptance,
         rungs=found.rungs,
-        searched=found.searched,
-        corrected=corrected,
+        heat=heat,
         note="; ".join(filter(None, (copies.note, note))),
         _tuning=found.tuning,
     )
@@ -192,12 +181,11 @@ def learning_coefficient(
 @dataclass(frozen=True, kw_only=True)
 class _Chains:
     traces: dict[str, np.ndarray]  # the loss, not yet scaled, and observables
-    coarse: np.ndarray  # chains that walked at ε rather than ε/2
     step: float
     work: float
-    acceptance: float = math.nan
+    acceptance: float
     rungs: tuple[float, ...] = ()
-    searched: tuple[tuple[float, float], ...] = ()
+    virial: np.ndarray | None = None  # on minibatches
     tuning: Tuning | None = None
 
 
@@ -224,7 +212,6 @@ def _exact(
     seen = walk.sample(draws, thin, look, tick)
     return _Chains(
         traces=dict(zip(names(), seen)),
-        coarse=np.zeros(walk.chains, bool),
         step=float(walk.tuned.steps[0]),
         work=walk.work,
         acceptance=float(np.mean(walk.accepted)),
@@ -234,45 +221,38 @@ def _exact(
 
 
 def _minibatch(
-    make: Callable[[list[NoiseSource]], Langevin],
-    streams: list[NoiseSource],
+    chain: Langevin,
+    baseline: float,
     step_size: float | str,
+    preconditioned: bool,
     plan: tuple[int, int, int],
     look: Callable[[Tensor], Tensor],
     tick: Callable[[], None],
 ) -> _Chains:
-    """Half of the chains at ε, half at ε/2."""
-    searched: list[tuple[float, float]] = []
-    scout = make(streams)
-    if step_size == "auto":
-        step, searched = scout.search()
-    else:
-        step = float(step_size)
-    half = len(streams) // 2
-    walk = make(streams)
-    losses, seen = walk.run([step] * half + [step / 2 if half else step] * (len(streams) - half), *plan, look, tick)
+    burn, draws, thin = plan
+    chain.burn(burn, step_size, preconditioned, tick)
+    seen, virial = chain.sample(draws, thin, look, tick)
+    seen[0] = baseline + seen[0] / chain.nbeta
     return _Chains(
-        traces={"loss": losses, **dict(zip(names()[1:], seen))},
-        coarse=np.arange(len(streams)) < half,
-        step=step,
-        work=scout.work + walk.work,
-        searched=tuple(searched),
+        traces=dict(zip(names(), seen)),
+        step=chain.step,
+        work=chain.work,
+        acceptance=float(np.mean(chain.accepted)),
+        virial=virial,
     )
 
 
-def _averaged(kept: dict[str, np.ndarray], coarse: np.ndarray, stuck: bool) -> tuple[float, float, float, str]:
-    """Mean, standard error, the share that extrapolation took away, and what is to be said of them."""
+def _averaged(kept: dict[str, np.ndarray], virial: np.ndarray | None, stuck: bool) -> tuple[float, float, float, str]:
+    """Mean, standard error, what heating was worth, and what is to be said of them."""
     loss = kept["loss"]
     if loss.size == 0:
         return math.nan, math.nan, math.nan, "every chain diverged: use a smaller step size"
     if stuck:
         return math.nan, math.nan, math.nan, "no move was accepted: use a smaller step size"
-    if not coarse.any() or coarse.all():
-        same = [trace for name, trace in kept.items() if name != "loss" and trace.shape == loss.shape]
-        return float(loss.mean()), standard_error(loss, np.array(same)), math.nan, ""
-    none = np.zeros((0, 0, 0))
-    errors = standard_error(loss[coarse], none), standard_error(loss[~coarse], none)
-    return *extrapolated(float(loss[coarse].mean()), float(loss[~coarse].mean()), errors), ""
+    others = np.array([trace for name, trace in kept.items() if name != "loss"])
+    if virial is None:
+        return float(loss.mean()), standard_error(loss, others), math.nan, ""
+    return *cooled(loss, virial, others), ""
 
 
 def _baseline(copies: Replicas, x: Tensor, y: Tensor) -> float:

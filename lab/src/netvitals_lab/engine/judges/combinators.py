@@ -8,7 +8,7 @@ from typing import Any
 from netvitals_lab import stats
 from netvitals_lab.engine.claim import Expected, within
 from netvitals_lab.engine.study import Row
-from netvitals_lab.engine.verdict import Measured, Verdict, decide, erratum, fails
+from netvitals_lab.engine.verdict import Value, Verdict, decide, erratum, fails
 
 Z = 4.5  # standard errors by which a mean may miss its expectation; chance exceeds it once in 150,000 times
 
@@ -45,9 +45,7 @@ def all_near(
     return decide(gaps[worst] <= 1, found[worst][0], note=note, facts=facts, **more)
 
 
-def corrected(
-    printed: bool, right: bool, measured: Measured, note: str = "", otherwise: str = "", **more: Any
-) -> Verdict:
+def corrected(printed: bool, right: bool, measured: Value, note: str = "", otherwise: str = "", **more: Any) -> Verdict:
     """What becomes of a statement for which there is a correction."""
     if printed:
         return decide(True, measured, note=note, **more)

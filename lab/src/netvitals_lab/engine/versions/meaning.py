@@ -20,6 +20,7 @@ SPEAKS = frozenset(("warn", "warn_explicit", "print", "debug", "info", "warning"
 IGNORED = frozenset(("ctx", "annotation", "returns", "type_comment", "type_params", "kind", "decorator_list"))
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 CLOSED = {ast.Lambda, *COMPREHENSIONS, ast.Constant, int, type(None), str}  # nothing in it binds a name around it
+CLAIMS = Definition("netvitals_lab.engine.declaring", "Claims")
 Scope = dict[str, Import | None]  # a local name → what it was imported from there, or None
 
 
@@ -42,7 +43,7 @@ def meaning_of(place: Definition) -> Meaning:
 @lru_cache(maxsize=1024)
 def meanings_of_effects(module: str) -> dict[Definition, Meaning]:
     """What importing a module does beyond binding names: calls at its top level, and decorators of ours, which may
-    enter what they decorate into a table."""
+    enter what they decorate into a table; that of claims is none of them."""
     here = names.module_of(module)
     if here is None:
         return {}
@@ -51,9 +52,17 @@ def meanings_of_effects(module: str) -> dict[Definition, Meaning]:
         found[Definition(module, f"effect {number}")] = _read(module, "effect", [statement])
     for name, statements in here.defined.items():
         decorators = [d for s in statements if isinstance(s, names.DEFINES) for d in s.decorator_list]
-        if any(isinstance(_Reader(module).target(_callee(d)), Definition) for d in decorators):
+        targets = [_Reader(module).target(_callee(d)) for d in decorators]
+        if any(isinstance(t, Definition) and not _declares_claims(t) for t in targets):
             found[Definition(module, name)] = meaning_of(Definition(module, name))
     return found
+
+
+def _declares_claims(place: Definition) -> bool:
+    """Whether a name is bound to ``Claims(...)``: what it decorates judges rows, and makes none."""
+    here = names.module_of(place.module)
+    values = [getattr(s, "value", None) for s in here.defined.get(place.name, [])] if here is not None else []
+    return any(isinstance(v, ast.Call) and _Reader(place.module).target(v.func) == CLAIMS for v in values)
 
 
 def _callee(decorator: ast.expr) -> ast.expr:

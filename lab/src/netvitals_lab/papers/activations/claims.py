@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from netvitals_lab import Claim, Expected, Row, Verdict, decide
-from netvitals_lab.engine.judges import corrected, matches, one, some
+from netvitals_lab import Claims, Expected, Measured, Row
+from netvitals_lab.engine.judges import one, some
 from netvitals_lab.papers.activations.tables import STUDIES
 
 STUDY = STUDIES[0].name
@@ -40,65 +40,47 @@ def _missed(rows: Sequence[Row], kind: str) -> dict[str, float]:
     return {a: abs(float(one(rows, quantity=kind, activation=a)["value"]) - v) for a, v in PRINTED.items()}
 
 
-def _table(rows: Sequence[Row]) -> Verdict:
+claim = Claims("activations", study=STUDY)
+
+
+@claim("table3", Expected(0.0, tolerance=DIGIT), uses={"table": "crossings"}, paper=GATES)
+def table(rows: Sequence[Row]) -> Measured:
+    """z_low(.10) of nine activations is 0, 0, −.044, −.110, −.219, −.439, −.554, −.912, −.891"""
     gaps = _missed(rows, "signed")
-    return decide(
-        max(gaps.values()) <= DIGIT,
-        max(gaps.values()),
-        note="largest distance to the table of the signed crossing, inf{z : f'(z) > θ}",
-        facts=gaps,
+    return Measured(
+        max(gaps.values()), "largest distance to the table of the signed crossing, inf{z : f'(z) > θ}", facts=gaps
     )
 
 
-def _definition(rows: Sequence[Row]) -> Verdict:
-    """The printed definition inf{z : |f'| > θ} against the printed table: wrong for GELU and Mish."""
+@claim(
+    "definition",
+    "GELU −0.554, SiLU −0.912, Mish −0.891",
+    uses={"table": "crossings"},
+    paper=GATES,
+    correction="z_low(θ) = inf{z : f'(z) > θ}, the signed crossing",
+)
+def definition(rows: Sequence[Row]) -> Measured:
+    """z_low(θ) = inf{z : |f'(z)| > θ} gives the z_low of Table 3
+
+    The printed definition inf{z : |f'| > θ} against the printed table: wrong for GELU and Mish.
+    """
     literal, signed = (max(_missed(rows, kind).values()) for kind in ("literal", "signed"))
     wrong = {a: float(one(rows, quantity="literal", activation=a)["value"]) for a in ("gelu", "silu", "mish")}
     note = "distance of the definition with |f'| to the printed table, the largest"
-    return corrected(literal <= DIGIT, signed <= DIGIT, literal, note, facts=wrong)
+    return Measured(literal, note, facts=wrong, ok=literal <= DIGIT, right=signed <= DIGIT)
 
 
-def _classes(rows: Sequence[Row]) -> Verdict:
+@claim("classes", "10 of 10", uses={"table": "class"}, paper=SADDLE)
+def classes(rows: Sequence[Row]) -> Measured:
+    """Linear and, almost everywhere, ReLU are of class A; tanh, erf and sin of B3; GELU and Swish of C; sigmoid and
+    softplus of D; z + z⁴ of none"""
     found = {
         r["activation"]: r["text"] + (" almost everywhere" if r["almost everywhere"] else "")
         for r in some(rows, quantity="class")
     }
     wrong = [a for a, kind in CLASSES.items() if found[a] != kind]
-    return decide(
-        not wrong,
+    return Measured(
         f"{len(CLASSES) - len(wrong)} of {len(CLASSES)}",
-        note=", ".join(f"{a} {kind}" for a, kind in found.items()),
+        ", ".join(f"{a} {kind}" for a, kind in found.items()),
+        ok=not wrong,
     )
-
-
-CLAIMS = (
-    Claim(
-        id="activations/table3",
-        study=STUDY,
-        paper=GATES,
-        statement="z_low(.10) of nine activations is 0, 0, −.044, −.110, −.219, −.439, −.554, −.912, −.891",
-        expected=Expected(0.0, tolerance=DIGIT),
-        judge=_table,
-        uses=matches(table="crossings"),
-    ),
-    Claim(
-        id="activations/definition",
-        study=STUDY,
-        paper=GATES,
-        statement="z_low(θ) = inf{z : |f'(z)| > θ} gives the z_low of Table 3",
-        expected=Expected(direction="GELU −0.554, SiLU −0.912, Mish −0.891"),
-        judge=_definition,
-        uses=matches(table="crossings"),
-        correction="z_low(θ) = inf{z : f'(z) > θ}, the signed crossing",
-    ),
-    Claim(
-        id="activations/classes",
-        study=STUDY,
-        paper=SADDLE,
-        statement="Linear and, almost everywhere, ReLU are of class A; tanh, erf and sin of B3; GELU and Swish of C; "
-        "sigmoid and softplus of D; z + z⁴ of none",
-        expected=Expected(direction="10 of 10"),
-        judge=_classes,
-        uses=matches(table="class"),
-    ),
-)

@@ -6,34 +6,29 @@ so that a distance is *not reproduced at this scale* and refutes nothing. Table 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from netvitals_lab import Claim, Config, Expected, Plot, Row, Series, Verdict, decide, not_judged
+from netvitals_lab import Claim, Claims, Config, Measured, Plot, Row, Series, Verdict, at_most, not_judged
+from netvitals_lab.engine.declaring import Measurement
 from netvitals_lab.engine.judges import matches, some
 from netvitals_lab.papers.dag_hessian import _printed as p
 from netvitals_lab.papers.dag_hessian import bottleneck, diamond, distance, gap, resnet
 from netvitals_lab.papers.dag_hessian._measuring import mean
 
 FEW = 0.25  # relative distance that a mean of five networks may have
-Judge = Callable[[Sequence[Row]], Verdict]
 
 
-def beside(cells: Sequence[p.Cell], tolerance: float = FEW) -> Judge:
-    """A judge: every printed cell that was measured lies within ``tolerance`` of what was measured."""
-
-    def judge(rows: Sequence[Row]) -> Verdict:
-        found = [(cell, value) for cell in cells if (value := measured(cell, rows)) is not None]
-        if not found:
-            return not_judged("no row shows a quantity of this table")
-        worst = max(abs(value / cell.value - 1) for cell, value in found)
-        return decide(
-            worst <= tolerance,
-            worst,
-            note=f"largest relative distance of {len(found)} of {len(cells)} cells; facts are measured, printed",
-            facts={cell.name: [value, cell.value] for cell, value in found},
-        )
-
-    return judge
+def beside(rows: Sequence[Row], cells: Sequence[p.Cell]) -> Measured | Verdict:
+    """How far the printed cells that were measured lie from what was measured."""
+    found = [(cell, value) for cell in cells if (value := measured(cell, rows)) is not None]
+    if not found:
+        return not_judged("no row shows a quantity of this table")
+    return Measured(
+        max(abs(value / cell.value - 1) for cell, value in found),
+        f"largest relative distance of {len(found)} of {len(cells)} cells; facts are measured, printed",
+        facts={cell.name: [value, cell.value] for cell, value in found},
+    )
 
 
 def measured(cell: p.Cell, rows: Sequence[Row]) -> float | None:
@@ -44,17 +39,14 @@ def measured(cell: p.Cell, rows: Sequence[Row]) -> float | None:
     return mean(of, cell.key, cell.at) if of else None
 
 
-def deviations(key: str, by: dict[str, float], spread: dict[str, float], **where: object) -> Judge:
-    """A judge: within two of the table's printed deviations."""
-
-    def judge(rows: Sequence[Row]) -> Verdict:
-        found = {a: mean(some(rows, act=a, **where), key) for a in by}
-        apart = {a: abs(found[a] - by[a]) / (2 * spread[a]) for a in by}
-        facts = {f"{a}: measured, printed": [found[a], by[a]] for a in by}
-        note = "largest distance, in units of two printed deviations"
-        return decide(max(apart.values()) <= 1, max(apart.values()), note=note, facts=facts)
-
-    return judge
+def deviations(
+    rows: Sequence[Row], key: str, by: Mapping[str, float], spread: Mapping[str, float], **where: object
+) -> Measured:
+    """How far the means lie from the table's, in units of two printed deviations."""
+    found = {a: mean(some(rows, act=a, **where), key) for a in by}
+    apart = {a: abs(found[a] - by[a]) / (2 * spread[a]) for a in by}
+    facts = {f"{a}: measured, printed": [found[a], by[a]] for a in by}
+    return Measured(max(apart.values()), "largest distance, in units of two printed deviations", facts=facts)
 
 
 def beside_plot(cells: Sequence[p.Cell]) -> Callable[[Sequence[Row]], Plot]:
@@ -118,101 +110,130 @@ def towers(key: str, table: Mapping[tuple[str, bool, str], Sequence[float]], pha
     )
 
 
-def _claim(
-    id: str,
-    study: str,
-    statement: str,
-    cells: Sequence[p.Cell],
-    uses: Callable[[Config], bool],
-    tolerance: float = FEW,
-) -> Claim:
-    return Claim(
-        id=f"dag-hessian/{id}",
-        study=study,
-        statement=statement,
-        expected=Expected(direction=f"every cell within {tolerance:.0%}"),
-        judge=beside(cells, tolerance),
-        uses=uses,
-        plot=beside_plot(cells),
-        effect="largest relative distance of a measured mean from its printed cell",
-    )
+HALFWAY = (
+    *towers("resonance", p.TOWER_RESONANCE, "mid"),
+    *towers("coupling", p.TOWER_COUPLING, "mid"),
+    *towers("stable_rank", p.TOWER_RANK, "mid"),
+)
+COUPLING = towers("coupling", p.TOWER_COUPLING, "init")
+GAPS = {phase: towers("gap_by_distance", p.TOWER_GAP, phase) for phase in ("mid", "final")}
+MERGED = {"merge": "cat", "act": "silu", "phase": "final"}
+MERGES = p.cells("end_gap", "length", p.MERGE_FINAL, **MERGED) + p.cells(
+    "end_tensor", "length", p.MERGE_TENSOR, **MERGED
+)
+NORMED = p.cells("gap", "act", p.NORMED_FINAL, norm="layer", phase="final")
+BARE = p.cells("gap", "act", p.BARE_FINAL, norm="none", phase="final")
 
 
-def _claims() -> Iterator[Claim]:
-    d = distance.NAME
-    shallow = lambda c: trained(c) and c["net"] != "spectral" and c["depth"] < 16
-    yield _claim("H1.9", d, "Largest block norms halfway and at the end of training.", RHO_TRAINED, shallow, 0.15)
-    yield _claim(
-        "H1.10",
-        d,
-        "Rates and couplings of trained plain and residual nets.",
-        DECAY_FINAL,
-        shallow,
-    )
-    yield _claim(
-        "H1.11",
-        d,
-        "Spectral normalisation keeps ρ at 1 or below through training.",
-        SPECTRAL,
-        lambda c: trained(c) and c["net"] == "spectral",
-        0.15,
-    )
-    yield _claim(
-        "H1.12",
-        d,
-        "Depths 16 and 32: resonance and coupling before and after training.",
-        DEEP,
-        lambda c: c["depth"] in (16, 32) and c["net"] != "spectral",
-    )
-    for depth in (6, 8):
-        for phase, word in (("init", "at the start"), ("final", "after training")):
-            yield _claim(
-                f"H2.{4 + 2 * (depth == 8) + (phase == 'final')}",
-                bottleneck.NAME,
-                f"Stable rank and coupling across necks of 4 to 512 in nets of {depth} layers, {word}.",
-                necks(depth, phase),
-                lambda c, depth=depth, phase=phase: (  # type: ignore[misc]
-                    c["depth"] == depth and c["base"] == 512 and (phase == "init" or trained(c))
-                ),
-            )
-    for name, norm, by in (("H3.11", "layer", p.NORMED_FINAL), ("H3.12", "none", p.BARE_FINAL)):
-        yield _claim(
-            name,
-            gap.NAME,
-            f"Gaps after training {'with layer norm' if norm == 'layer' else 'without norm'}: "
-            + ", ".join(f"{v:.3f}" for v in by.values()),
-            p.cells("gap", "act", by, norm=norm, phase="final"),
-            lambda c, norm=norm: trained(c) and c["norm"] == norm and c["depth"] == 6,  # type: ignore[misc]
-        )
-    merged = {"merge": "cat", "act": "silu", "phase": "final"}
-    yield _claim(
-        "H4.5",
-        diamond.NAME,
-        "After training the gap of cat+silu is .078, .082, .090 and its tensor part 3.3e-2, 2.5e-2, 2.1e-2.",
-        p.cells("end_gap", "length", p.MERGE_FINAL, **merged)
-        + p.cells("end_tensor", "length", p.MERGE_TENSOR, **merged),
-        lambda c: trained(c) and c["width"] == 32,
-    )
-    full = lambda c: c["width"] == 64
-    learnt = lambda c: full(c) and trained(c)
-    r = resnet.NAME
-    yield _claim(
-        "H6.6",
-        r,
-        "Coupling by distance at the start.",
-        towers("coupling", p.TOWER_COUPLING, "init"),
-        full,
-        0.35,
-    )
-    halfway = (
-        *towers("resonance", p.TOWER_RESONANCE, "mid"),
-        *towers("coupling", p.TOWER_COUPLING, "mid"),
-        *towers("stable_rank", p.TOWER_RANK, "mid"),
-    )
-    yield _claim("H6.7", r, "Resonance, coupling and stable rank halfway.", halfway, learnt, 0.35)
-    mid, final = (towers("gap_by_distance", p.TOWER_GAP, phase) for phase in ("mid", "final"))
-    yield _claim("H6.8", r, "Gaps of the silu towers by distance halfway.", mid, learnt, 0.5)
-    yield _claim("H6.9", r, "Gaps of the silu towers by distance after training.", final, learnt, 0.5)
+def shallow(c: Config) -> bool:
+    return trained(c) and c["net"] != "spectral" and c["depth"] < 16
 
 
-CLAIMS = tuple(_claims())
+def full(c: Config) -> bool:
+    return c["width"] == 64
+
+
+claim = Claims(
+    "dag-hessian",
+    study=distance.NAME,
+    effect="largest relative distance of a measured mean from its printed cell",
+)
+
+
+def tabled(
+    number: str, cells: Sequence[p.Cell], tolerance: float = FEW, **options: Any
+) -> Callable[[Measurement], Claim]:
+    """The decorator of a claim on printed cells: how near every one of them has to be, and the picture of them."""
+    return claim(number, at_most(tolerance, f"every cell within {tolerance:.0%}"), plot=beside_plot(cells), **options)
+
+
+@tabled("H1.9", RHO_TRAINED, 0.15, uses=shallow)
+def norms_trained(rows: Sequence[Row]) -> Measured | Verdict:
+    """Largest block norms halfway and at the end of training."""
+    return beside(rows, RHO_TRAINED)
+
+
+@tabled("H1.10", DECAY_FINAL, uses=shallow)
+def decay_trained(rows: Sequence[Row]) -> Measured | Verdict:
+    """Rates and couplings of trained plain and residual nets."""
+    return beside(rows, DECAY_FINAL)
+
+
+@tabled("H1.11", SPECTRAL, 0.15, uses=lambda c: trained(c) and c["net"] == "spectral")
+def spectral_trained(rows: Sequence[Row]) -> Measured | Verdict:
+    """Spectral normalisation keeps ρ at 1 or below through training."""
+    return beside(rows, SPECTRAL)
+
+
+@tabled("H1.12", DEEP, uses=lambda c: c["depth"] in (16, 32) and c["net"] != "spectral")
+def deep(rows: Sequence[Row]) -> Measured | Verdict:
+    """Depths 16 and 32: resonance and coupling before and after training."""
+    return beside(rows, DEEP)
+
+
+for number, depth, phase in (("H2.4", 6, "init"), ("H2.5", 6, "final"), ("H2.6", 8, "init"), ("H2.7", 8, "final")):
+    word = "at the start" if phase == "init" else "after training"
+
+    @tabled(
+        number,
+        necks(depth, phase),
+        study=bottleneck.NAME,
+        statement=f"Stable rank and coupling across necks of 4 to 512 in nets of {depth} layers, {word}.",
+        uses=lambda c, depth=depth, phase=phase: (
+            c["depth"] == depth and c["base"] == 512 and (phase == "init" or trained(c))
+        ),
+    )
+    def across_necks(rows: Sequence[Row], depth: int = depth, phase: str = phase) -> Measured | Verdict:
+        return beside(rows, necks(depth, phase))
+
+
+@tabled(
+    "H3.11",
+    NORMED,
+    study=gap.NAME,
+    statement=f"Gaps after training with layer norm: {', '.join(f'{v:.3f}' for v in p.NORMED_FINAL.values())}",
+    uses=lambda c: trained(c) and c["norm"] == "layer" and c["depth"] == 6,
+)
+def normed_gaps_trained(rows: Sequence[Row]) -> Measured | Verdict:
+    return beside(rows, NORMED)
+
+
+@tabled(
+    "H3.12",
+    BARE,
+    study=gap.NAME,
+    statement=f"Gaps after training without norm: {', '.join(f'{v:.3f}' for v in p.BARE_FINAL.values())}",
+    uses=lambda c: trained(c) and c["norm"] == "none" and c["depth"] == 6,
+)
+def bare_gaps_trained(rows: Sequence[Row]) -> Measured | Verdict:
+    return beside(rows, BARE)
+
+
+@tabled("H4.5", MERGES, study=diamond.NAME, uses=lambda c: trained(c) and c["width"] == 32)
+def merges_trained(rows: Sequence[Row]) -> Measured | Verdict:
+    """After training the gap of cat+silu is .078, .082, .090 and its tensor part 3.3e-2, 2.5e-2, 2.1e-2."""
+    return beside(rows, MERGES)
+
+
+@tabled("H6.6", COUPLING, 0.35, study=resnet.NAME, uses=full)
+def tower_coupling(rows: Sequence[Row]) -> Measured | Verdict:
+    """Coupling by distance at the start."""
+    return beside(rows, COUPLING)
+
+
+@tabled("H6.7", HALFWAY, 0.35, study=resnet.NAME, uses=lambda c: full(c) and trained(c))
+def towers_halfway(rows: Sequence[Row]) -> Measured | Verdict:
+    """Resonance, coupling and stable rank halfway."""
+    return beside(rows, HALFWAY)
+
+
+@tabled("H6.8", GAPS["mid"], 0.5, study=resnet.NAME, uses=lambda c: full(c) and trained(c))
+def gaps_halfway(rows: Sequence[Row]) -> Measured | Verdict:
+    """Gaps of the silu towers by distance halfway."""
+    return beside(rows, GAPS["mid"])
+
+
+@tabled("H6.9", GAPS["final"], 0.5, study=resnet.NAME, uses=lambda c: full(c) and trained(c))
+def gaps_trained(rows: Sequence[Row]) -> Measured | Verdict:
+    """Gaps of the silu towers by distance after training."""
+    return beside(rows, GAPS["final"])

@@ -1,29 +1,36 @@
-"""What the comparison of BalancedAdam with Adam and AdamW says, as it is."""
+"""What the comparison of BalancedAdam with Adam and AdamW says, as it is, one network at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from netvitals_lab import Claim, Expected, Row, Verdict, decide, not_run
-from netvitals_lab.engine.judges import some, together
+from netvitals_lab import Claims, Measured, Row, Verdict, not_run
 from netvitals_lab.papers.dead_directions.ddcadam import OPTIMIZERS, best
 from netvitals_lab.papers.dead_directions.ddcadam import _rates as _rates
 
-Judge = Callable[[Sequence[Row]], Verdict]
 NAMES = {
     "mlp": "an MLP on digits",
     "resnet": "a small ResNet on digits",
     "gpt": "a small GPT on text",
     "finetune": "an MLP on digits, tuned on 200 turned ones",
-    "images": "a small ResNet on natural images",
 }
+IMAGES = {"images": "a small ResNet on natural images"}
 
+claim = Claims("dead-directions", study="ddcadam", factor="architecture")
 
-def _loss(architecture: str) -> Callable[[Sequence[Row]], Verdict]:
-    def judge(rows: Sequence[Row]) -> Verdict:
-        runs = {o: [r for r in best(rows, architecture, o) if not r["rescaled"]] for o in OPTIMIZERS}
+for study, tag, names in (("ddcadam", "", NAMES), ("ddcadam-images", "-images", IMAGES)):
+    networks = "; ".join(names.values())
+
+    @claim(
+        f"ddcadam-loss{tag}",
+        "not worse",
+        study=study,
+        statement=f"BalancedAdam is at least as good as Adam, each at the rate validation chose: {networks}",
+    )
+    def loss(rows: Sequence[Row]) -> Measured | Verdict:
+        runs = {o: [r for r in best(rows, rows[0]["architecture"], o) if not r["rescaled"]] for o in OPTIMIZERS}
         if min(map(len, runs.values())) < 2:
             return not_run("needs several seeds: run it at a larger scale")
         mean = {o: float(np.mean([r["test"] for r in v])) for o, v in runs.items()}
@@ -37,21 +44,19 @@ def _loss(architecture: str) -> Callable[[Sequence[Row]], Verdict]:
             if gap < 0
             else "BalancedAdam is worse"
         )
-        return decide(
-            gap <= 2 * error,
-            gap,
-            error,
-            note=f"{words}: test loss {text}; each seed at the rate that its validation data chose, {len(gaps)} seeds",
-        )
+        note = f"{words}: test loss {text}; each seed at the rate that its validation data chose, {len(gaps)} seeds"
+        return Measured(gap, note, stderr=error, ok=gap <= 2 * error)
 
-    return judge
-
-
-def _start(architecture: str) -> Callable[[Sequence[Row]], Verdict]:
-    def judge(rows: Sequence[Row]) -> Verdict:
+    @claim(
+        f"ddcadam-start{tag}",
+        "smaller change",
+        study=study,
+        statement=f"BalancedAdam minds a rescaled start less than Adam: {networks}",
+    )
+    def start(rows: Sequence[Row]) -> Measured:
         change = {}
         for o in OPTIMIZERS:
-            runs = best(rows, architecture, o)
+            runs = best(rows, rows[0]["architecture"], o)
             pairs = [
                 (r["test"], next(p["test"] for p in runs if p["seed"] == r["seed"] and not p["rescaled"]))
                 for r in runs
@@ -59,47 +64,18 @@ def _start(architecture: str) -> Callable[[Sequence[Row]], Verdict]:
             ]
             change[o] = max(abs(a - b) / b if a is not None and b else float("inf") for a, b in pairs)
         text = ", ".join(f"{o} {v:.2g}" for o, v in change.items())
-        return decide(
-            change["ddcadam"] < change["adam"],
-            change["ddcadam"],
-            note=f"relative change of the test loss from a start moved along its gauges, largest over seeds: {text}",
-        )
+        note = f"relative change of the test loss from a start moved along its gauges, largest over seeds: {text}"
+        return Measured(change["ddcadam"], note, ok=change["ddcadam"] < change["adam"])
 
-    return judge
-
-
-def _moved(architecture: str) -> Callable[[Sequence[Row]], Verdict]:
-    def judge(rows: Sequence[Row]) -> Verdict:
-        far = {o: max(r["moved"] for r in best(rows, architecture, o) if not r["rescaled"]) for o in OPTIMIZERS}
-        return decide(
-            far["ddcadam"] < far["adam"],
-            far["ddcadam"],
-            note="way along the gauges, largest: " + ", ".join(f"{o} {v:.2g}" for o, v in far.items()),
-        )
-
-    return judge
-
-
-def _over(judge: Callable[[str], Judge], networks: tuple[str, ...]) -> Judge:
-    """One verdict over the networks of a study."""
-    return lambda rows: together({a: judge(a)(rows) for a in networks if some(rows, architecture=a)})
-
-
-CLAIMS = tuple(
-    Claim(
-        id=f"dead-directions/ddcadam-{kind}{tag}",
+    @claim(
+        f"ddcadam-drift{tag}",
+        "shorter way",
         study=study,
-        statement=f"{statement}: {'; '.join(NAMES[a] for a in networks)}",
-        expected=Expected(direction=expected),
-        judge=_over(judge, networks),
+        statement=f"BalancedAdam goes less far along the gauges than Adam: {networks}",
     )
-    for study, tag, networks in (
-        ("ddcadam", "", tuple(a for a in NAMES if a != "images")),
-        ("ddcadam-images", "-images", ("images",)),
-    )
-    for kind, statement, expected, judge in (
-        ("loss", "BalancedAdam is at least as good as Adam, each at the rate validation chose", "not worse", _loss),
-        ("start", "BalancedAdam minds a rescaled start less than Adam", "smaller change", _start),
-        ("drift", "BalancedAdam goes less far along the gauges than Adam", "shorter way", _moved),
-    )
-)
+    def drift(rows: Sequence[Row]) -> Measured:
+        far = {
+            o: max(r["moved"] for r in best(rows, rows[0]["architecture"], o) if not r["rescaled"]) for o in OPTIMIZERS
+        }
+        text = "way along the gauges, largest: " + ", ".join(f"{o} {v:.2g}" for o, v in far.items())
+        return Measured(far["ddcadam"], text, ok=far["ddcadam"] < far["adam"])

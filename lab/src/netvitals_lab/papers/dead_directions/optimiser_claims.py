@@ -4,51 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from netvitals_lab import Claim, Config, Expected, Row, Verdict, decide
-from netvitals_lab.engine.judges import at_most, column, corrected, some
-from netvitals_lab.papers.dead_directions._judging import SLOPE, check_is, claim
+from netvitals_lab import Claims, Config, Expected, Measured, Row, above
+from netvitals_lab.engine.judges import column, some
+from netvitals_lab.papers.dead_directions._judging import SLOPE
 
 STUDY = "dead-directions-optimisers"
 LATTICE = 12.0  # decades: a fixed step that lands on zero itself is no descent along the rate
 
 
-def _ours(dtype: str, limit: float) -> Callable[[Sequence[Row]], Verdict]:
-    def judge(rows: Sequence[Row]) -> Verdict:
-        found = [r for r in some(rows, dtype=dtype) if r["vertical"] != "adam itself"]
-        facts = {"pairs of spec and vertical mode": len(found), "steps": found[0]["steps"]}
-        return at_most(max(column(found, "residual")), limit, f"largest residual, {dtype}", facts=facts)
-
-    return judge
-
-
-def _adam(rows: Sequence[Row]) -> Verdict:
-    found = {r["spec"]: r["residual"] for r in some(rows, vertical="adam itself")}
-    least = min(v for k, v in found.items() if "scale" in k)
-    return decide(least > 0.05, least, note="residual of Adam, smallest over rescalings", facts=found)
-
-
-def _drift(rows: Sequence[Row]) -> Verdict:
-    ours, adam, sgd = (column(rows, "drift", optimizer=o) for o in ("ddcadam", "adam", "sgd"))
-    return decide(
-        max(ours) <= 1e-6 and min(adam) >= 0.1,
-        max(ours),
-        note="|mean logit bias| at the end, most over seeds",
-        facts={"steps": rows[0]["steps"], "Adam": [min(adam), max(adam)], "SGD at most": max(sgd)},
-    )
-
-
-def _printed(rows: Sequence[Row]) -> Verdict:
-    adam = {r["seed"]: r["drift"] for r in reversed(some(rows, optimizer="adam"))}
-    printed = {r["seed"]: r["drift"] for r in some(rows, optimizer="ddcadam printed")}
-    gap = max(abs(drift / adam[seed] - 1) for seed, drift in printed.items())
-    return corrected(
-        False,
-        gap <= 0.01,
-        max(printed.values()) if gap <= 0.01 else gap,
-        "without re-projection the shift optimiser is Adam, with the same drift; Adam commutes with shifts, the defect "
-        "is the step's part along the orbit",
-        otherwise="the printed version does not drift as Adam does",
-        facts={"largest relative difference to Adam": gap},
+def _ours(rows: Sequence[Row], dtype: str, limit: float) -> Measured:
+    found = [r for r in some(rows, dtype=dtype) if r["vertical"] != "adam itself"]
+    facts = {"pairs of spec and vertical mode": len(found), "steps": found[0]["steps"]}
+    return Measured(
+        max(column(found, "residual")),
+        f"largest residual, {dtype}",
+        facts=facts,
+        ok=max(column(found, "residual")) <= limit,
     )
 
 
@@ -57,11 +28,51 @@ def _off(rows: Sequence[Row]) -> float:
     return max(abs(r["slope"] - 2 * (r["depth"] - 1)) for r in rows)
 
 
-def _rates(rows: Sequence[Row]) -> Verdict:
+def _trajectory(*names: str) -> Callable[[Config], bool]:
+    return lambda c: c["check"] == "trajectory" and (not names or str(c["optimizer"]).startswith(names))
+
+
+claim = Claims("dead-directions", study=STUDY)
+
+
+@claim("C33", Expected(0.0, 1e-14), uses={"check": "equivariance"})
+def double_precision(rows: Sequence[Row]) -> Measured:
+    """DDCAdam is equivariant, five specs and three vertical modes"""
+    return _ours(rows, "float64", 1e-14)
+
+
+@claim("C33-single", Expected(0.0, 5e-6), uses={"check": "equivariance"})
+def single_precision(rows: Sequence[Row]) -> Measured:
+    """the same in single precision"""
+    return _ours(rows, "float32", 5e-6)
+
+
+@claim("N2", above(0.05, "residual above 0.05"), uses={"check": "equivariance"})
+def adam(rows: Sequence[Row]) -> Measured:
+    """Adam is not equivariant under rescaling"""
+    found = {r["spec"]: r["residual"] for r in some(rows, vertical="adam itself")}
+    least = min(v for k, v in found.items() if "scale" in k)
+    return Measured(least, "residual of Adam, smallest over rescalings", facts=found)
+
+
+@claim("C34", Expected(0.0, 1e-6), uses={"check": "drift"})
+def drift(rows: Sequence[Row]) -> Measured:
+    """DDCAdam removes the drift of the logit shift, Adam makes it"""
+    ours, adam, sgd = (column(rows, "drift", optimizer=o) for o in ("ddcadam", "adam", "sgd"))
+    return Measured(
+        max(ours),
+        "|mean logit bias| at the end, most over seeds",
+        facts={"steps": rows[0]["steps"], "Adam": [min(adam), max(adam)], "SGD at most": max(sgd)},
+        ok=max(ours) <= 1e-6 and min(adam) >= 0.1,
+    )
+
+
+@claim("C42", Expected(0.0, SLOPE), uses=_trajectory())
+def rates(rows: Sequence[Row]) -> Measured:
+    """in the canonical regime the slope does not depend on the optimiser"""
     fitted = [r for r in rows if r["slope"] is not None and r["span"] < LATTICE]
     worst = _off(fitted)
-    return decide(
-        worst <= SLOPE and len(fitted) >= 10,
+    return Measured(
         worst,
         note="largest error of 2(L−1); the canonical start keeps every layer equal, so this is the lock of the "
         "geometry and no merit of the optimiser",
@@ -69,97 +80,46 @@ def _rates(rows: Sequence[Row]) -> Verdict:
             "descents": len(fitted),
             "no descent to fit": [f"{r['optimizer']} (L={r['depth']})" for r in rows if r not in fitted],
         },
+        ok=worst <= SLOPE and len(fitted) >= 10,
     )
 
 
-def _ddc_rates(rows: Sequence[Row]) -> Verdict:
+@claim("C42-ddc", Expected(0.0, SLOPE), uses=_trajectory("ddcadam"))
+def ddc_rates(rows: Sequence[Row]) -> Measured:
+    """DDCAdam's trajectories read 2(L−1) in every vertical mode"""
     ours = [r for r in rows if r["optimizer"].startswith("ddcadam") and r["slope"] is not None]
     worst = _off(ours)
-    return decide(worst <= SLOPE and len(ours) == 6, worst, note=f"over {len(ours)} trajectories, three vertical modes")
+    return Measured(worst, f"over {len(ours)} trajectories, three vertical modes", ok=worst <= SLOPE and len(ours) == 6)
 
 
-def _flow(rows: Sequence[Row]) -> Verdict:
+@claim("C43", Expected(0.0, SLOPE), uses=_trajectory("sgd"))
+def flow(rows: Sequence[Row]) -> Measured:
+    """λ_min falls as 1/step under gradient flow, whatever the depth"""
     found = some(rows, optimizer="sgd")
     facts = {f"L = {r['depth']}": r["step_slope"] for r in found}
-    return at_most(max(abs(v + 1) for v in facts.values()), SLOPE, "λ_min against the step", facts=facts)
+    return Measured(max(abs(v + 1) for v in facts.values()), "λ_min against the step", facts=facts)
 
 
-def _structural(rows: Sequence[Row]) -> Verdict:
+@claim("X9", Expected(1.0, 1e-9), uses=_trajectory("sgd"))
+def structural(rows: Sequence[Row]) -> Measured:
+    """t and the smallest eigenvalue fall together"""
     values = column(rows, "spearman", optimizer="sgd")
     worst = max(abs(v - 1) for v in values)
-    return decide(worst < 1e-9, min(values), note="Spearman correlation of t and λ_min along the flow")
+    return Measured(min(values), "Spearman correlation of t and λ_min along the flow", ok=worst < 1e-9)
 
 
-def _trajectory(*names: str) -> Callable[[Config], bool]:
-    return lambda c: c["check"] == "trajectory" and (not names or str(c["optimizer"]).startswith(names))
-
-
-def _claim(
-    number: str,
-    statement: str,
-    expected: Expected,
-    judge: Callable[[Sequence[Row]], Verdict],
-    uses: Callable[[Config], bool],
-) -> Claim:
-    return claim(STUDY, number, statement, expected, judge, uses)
-
-
-CLAIMS = (
-    _claim(
-        "C33",
-        "DDCAdam is equivariant, five specs and three vertical modes",
-        Expected(0.0, 1e-14),
-        _ours("float64", 1e-14),
-        check_is("equivariance"),
-    ),
-    _claim(
-        "C33-single",
-        "the same in single precision",
-        Expected(0.0, 5e-6),
-        _ours("float32", 5e-6),
-        check_is("equivariance"),
-    ),
-    _claim(
-        "N2",
-        "Adam is not equivariant under rescaling",
-        Expected(direction="residual above 0.05"),
-        _adam,
-        check_is("equivariance"),
-    ),
-    _claim(
-        "C34",
-        "DDCAdam removes the drift of the logit shift, Adam makes it",
-        Expected(0.0, 1e-6),
-        _drift,
-        check_is("drift"),
-    ),
-    _claim(
-        "C42",
-        "in the canonical regime the slope does not depend on the optimiser",
-        Expected(0.0, SLOPE),
-        _rates,
-        _trajectory(),
-    ),
-    _claim(
-        "C42-ddc",
-        "DDCAdam's trajectories read 2(L−1) in every vertical mode",
-        Expected(0.0, SLOPE),
-        _ddc_rates,
-        _trajectory("ddcadam"),
-    ),
-    _claim(
-        "C43",
-        "λ_min falls as 1/step under gradient flow, whatever the depth",
-        Expected(0.0, SLOPE),
-        _flow,
-        _trajectory("sgd"),
-    ),
-    _claim("X9", "t and the smallest eigenvalue fall together", Expected(1.0, 1e-9), _structural, _trajectory("sgd")),
-    _claim(
-        "E10",
-        "printed: Algorithm 2 without re-projection removes the logit shift's drift",
-        Expected(direction="no drift"),
-        _printed,
-        check_is("drift"),
-    ),
-)
+@claim("E10", "no drift", uses={"check": "drift"})
+def printed_version(rows: Sequence[Row]) -> Measured:
+    """printed: Algorithm 2 without re-projection removes the logit shift's drift"""
+    adam = {r["seed"]: r["drift"] for r in reversed(some(rows, optimizer="adam"))}
+    printed = {r["seed"]: r["drift"] for r in some(rows, optimizer="ddcadam printed")}
+    gap = max(abs(drift / adam[seed] - 1) for seed, drift in printed.items())
+    return Measured(
+        max(printed.values()) if gap <= 0.01 else gap,
+        note="without re-projection the shift optimiser is Adam, with the same drift; Adam commutes with shifts, the "
+        "defect is the step's part along the orbit",
+        facts={"largest relative difference to Adam": gap},
+        ok=False,
+        right=gap <= 0.01,
+        otherwise="the printed version does not drift as Adam does",
+    )

@@ -6,31 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from netvitals_lab import Expected, Plot, Row, Series, Verdict, decide
-from netvitals_lab.engine.judges import compared, groups, matches, paired, some
-from netvitals_lab.papers.dead_directions._judging import claim
+from netvitals_lab import Claims, Measured, Plot, Row, Series, Verdict
+from netvitals_lab.engine.judges import compared, groups, paired, some
 from netvitals_lab.papers.dead_directions.pretrained import NAME
-
-
-def _kernels(rows: Sequence[Row]) -> Verdict:
-    layer, rms = ([r for r in rows if r["class"] == c] for c in ("LayerNorm", "RMSNorm"))
-    passed, failed = sum(r["passes"] for r in layer), sum(not r["passes"] for r in rms)
-    largest = max(r["variance"] for r in layer)
-    facts = {
-        "LayerNorms that pass": f"{passed} of {len(layer)}",
-        "RMSNorms that fail": f"{failed} of {len(rms)}",
-        "smallest variance along the direction behind an RMSNorm": min(r["variance"] for r in rms),
-    }
-    note = "largest variance behind a trained LayerNorm along the inverse of its gains, over that of a channel"
-    return decide(passed == len(layer) > 0 and failed == len(rms) > 0, largest, note=note, facts=facts)
-
-
-def _pretrained(rows: Sequence[Row]) -> Verdict:
-    mine = some(rows, when="trained")
-    passed = sum(r["passes"] for r in mine)
-    facts = {"models": sorted({r["name"] for r in mine}), "norms": len({r["site"] for r in mine})}
-    note = f"largest variance along the kernel over that of a channel; {passed} of {len(mine)} measurements pass"
-    return decide(passed == len(mine), max(r["variance"] for r in mine), note=note, facts=facts)
 
 
 def _medians(rows: Sequence[Row], when: str) -> dict[int, float]:
@@ -55,43 +33,55 @@ def _by_site(rows: Sequence[Row]) -> Plot:
     return Plot("norm, in the order of the forward pass", "Schur ratio at the kernel", series, log_y=True)
 
 
-CLAIMS = (
-    claim(
-        NAME,
-        "X31-norms",
-        "in trained transformers every LayerNorm has the kernel of its inverse gains, and no RMSNorm has",
-        Expected(direction="all pass, all fail"),
-        _kernels,
-        matches(kind="trained here"),
-    ),
-    claim(
-        NAME,
-        "X31-pretrained",
-        "in a pretrained encoder every LayerNorm has the kernel of its inverse gains",
-        Expected(direction="all pass"),
-        _pretrained,
-        matches(kind="pretrained"),
-    ),
-    claim(
-        NAME,
-        "X31-share",
-        "the Schur ratio at the kernel's direction of what enters a LayerNorm falls with training",
-        Expected(direction="falls"),
-        _falls,
-        matches(kind="trained here", norm="layer"),
-        seeds=5,
-        plot=_by_site,
-        choices=("a small vision transformer on digits, AdamW",),
-    ),
-    claim(
-        NAME,
-        "X31-share-pretrained",
-        "the Schur ratio at the kernel's direction is lower in a pretrained encoder than in one drawn anew",
-        Expected(direction="lower"),
-        _falls,
-        matches(kind="pretrained"),
-        seeds=5,
-        plot=_by_site,
-        choices=("one pretrained model: the seeds are of the encoder drawn anew",),
-    ),
+claim = Claims("dead-directions", study=NAME)
+
+
+@claim("X31-norms", "all pass, all fail", uses={"kind": "trained here"})
+def kernels(rows: Sequence[Row]) -> Measured:
+    """in trained transformers every LayerNorm has the kernel of its inverse gains, and no RMSNorm has"""
+    layer, rms = ([r for r in rows if r["class"] == c] for c in ("LayerNorm", "RMSNorm"))
+    passed, failed = sum(r["passes"] for r in layer), sum(not r["passes"] for r in rms)
+    largest = max(r["variance"] for r in layer)
+    facts = {
+        "LayerNorms that pass": f"{passed} of {len(layer)}",
+        "RMSNorms that fail": f"{failed} of {len(rms)}",
+        "smallest variance along the direction behind an RMSNorm": min(r["variance"] for r in rms),
+    }
+    note = "largest variance behind a trained LayerNorm along the inverse of its gains, over that of a channel"
+    return Measured(largest, note, facts=facts, ok=passed == len(layer) > 0 and failed == len(rms) > 0)
+
+
+@claim("X31-pretrained", "all pass", uses={"kind": "pretrained"})
+def pretrained(rows: Sequence[Row]) -> Measured:
+    """in a pretrained encoder every LayerNorm has the kernel of its inverse gains"""
+    mine = some(rows, when="trained")
+    passed = sum(r["passes"] for r in mine)
+    facts = {"models": sorted({r["name"] for r in mine}), "norms": len({r["site"] for r in mine})}
+    note = f"largest variance along the kernel over that of a channel; {passed} of {len(mine)} measurements pass"
+    return Measured(max(r["variance"] for r in mine), note, facts=facts, ok=passed == len(mine))
+
+
+@claim(
+    "X31-share",
+    "falls",
+    uses={"kind": "trained here", "norm": "layer"},
+    seeds=5,
+    plot=_by_site,
+    choices=("a small vision transformer on digits, AdamW",),
 )
+def share(rows: Sequence[Row]) -> Verdict:
+    """the Schur ratio at the kernel's direction of what enters a LayerNorm falls with training"""
+    return _falls(rows)
+
+
+@claim(
+    "X31-share-pretrained",
+    "lower",
+    uses={"kind": "pretrained"},
+    seeds=5,
+    plot=_by_site,
+    choices=("one pretrained model: the seeds are of the encoder drawn anew",),
+)
+def share_pretrained(rows: Sequence[Row]) -> Verdict:
+    """the Schur ratio at the kernel's direction is lower in a pretrained encoder than in one drawn anew"""
+    return _falls(rows)

@@ -110,7 +110,7 @@ def privacy(rows: Sequence[Row]) -> Verdict:
         else "the attacks have not converged: shares still change with the budget"
     )
     sure = "sure is that the gradients hold the picture at every stiffness, for the closed form finds it"
-    return replace(found, note=f"{found.note}; the attacks have {text}; {sure}", facts=facts | dict(found.facts))
+    return replace(found, note=f"{found.note}; {text}; {sure}", facts=facts | dict(found.facts))
 
 
 def shares(rows: Sequence[Row]) -> Plot:

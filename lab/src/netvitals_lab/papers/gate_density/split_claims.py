@@ -123,6 +123,14 @@ def _image_claims() -> Iterator[Claim]:
         partial(pictures.density_by_epoch, beside="rank_entropy"),
     )
     yield _image(
+        "C4-vgg",
+        "Under SGD with decay density falls for ReLU and rises for GELU, SiLU and Mish (VGG-11 skeleton on images)",
+        both,
+        split_judges.split_verdict,
+        partial(pictures.density_by_epoch, theta=0.1),
+        study=CNN,
+    )
+    yield _image(
         "X-pooling",
         "Under some pooling the density of ReLU falls in every seed",
         Expected(direction="about −13 points"),

@@ -61,10 +61,18 @@ def levels_by_method(rows: Sequence[Row]) -> Verdict:
 
 def levels_anywhere(rows: Sequence[Row]) -> Verdict:
     """The printed IoU at α = 20: in one set-up, or method by method within the range of all of them."""
-    found, setups = everywhere(levels_by_method)(rows), apart(rows).values()
-    by = {m: [value_at(mine, 20.0, check="methods", method=m) for mine in setups] for m in BEST}
-    facts = {f"{m}, least and most over the set-ups; printed": [min(v), max(v), TABLE_6[m]] for m, v in by.items()}
-    inside = all(min(v) - LEVEL <= TABLE_6[m] <= max(v) + LEVEL for m, v in by.items())
+    by = ({m: value_at(mine, 20.0, check="methods", method=m) for m in BEST} for mine in apart(rows).values())
+    return within_range(everywhere(levels_by_method)(rows), by, TABLE_6, LEVEL)
+
+
+def within_range(
+    found: Verdict, numbers: Iterable[dict[str, float]], printed: dict[str, float], limit: float
+) -> Verdict:
+    """A verdict over set-ups of which none has all printed numbers, while each lies in the range of some of them."""
+    rows = list(numbers)
+    by = {name: [row[name] for row in rows] for name in printed}
+    facts = {f"{m}, least and most over the set-ups; printed": [min(v), max(v), printed[m]] for m, v in by.items()}
+    inside = all(min(v) - limit <= printed[m] <= max(v) + limit for m, v in by.items())
     status = "underspecified" if found.status == "fails" and inside else found.status
     return replace(found, status=status, facts={**facts, **found.facts})
 
@@ -194,28 +202,35 @@ def paired_effect(x: np.ndarray, y: np.ndarray) -> list[float]:
     return [size, float(stats.wilcoxon(x, y).p_two_sided) if (gap != 0).any() else 1.0]
 
 
-def oracle_levels(rows: Sequence[Row]) -> Verdict:
+def oracle_numbers(rows: Sequence[Row]) -> dict[str, float]:
     """What A.9.4 prints of Adam, the oracle and projected gradient: means over stiffness, gaps, active shares."""
     alphas = table(rows, "iou", check="oracle", method="adam")[0]
     iou, active = (
         {m: table(rows, c, check="oracle", method=m)[1].mean(1) for m in ("adam", "oracle", "pgd")}
         for c in ("iou", "active")
     )
-    at, gap = list(alphas).index, iou["adam"] - iou["oracle"]
-    found = {
-        **{f"mean IoU, {m}": float(v.mean()) for m, v in iou.items()},
-        "gap to Adam at α = 13": float(gap[at(13.0)]),
-        "gap to Adam at α = 25": float(gap[at(25.0)]),
-        **{
-            f"active, oracle over PGD at α = {a:g}": active["oracle"][at(a)] / active["pgd"][at(a)]
-            for a in (10.0, 25.0)
-        },
-    }
-    apart = {k: abs(v - ORACLE[k]) / (1 if k.startswith(("mean", "gap")) else ORACLE[k]) for k, v in found.items()}
-    facts: dict[str, Fact] = {f"{k}: measured, printed": [v, ORACLE[k]] for k, v in found.items()}
-    worst = max(apart.values())
-    note = "largest distance of seven printed numbers: of IoU, and of ratios as a share of the printed one"
+    at = list(alphas).index
+    gap, share = iou["adam"] - iou["oracle"], active["oracle"] / active["pgd"]
+    means = [float(v.mean()) for v in iou.values()]
+    return dict(zip(ORACLE, (*means, gap[at(13.0)], gap[at(25.0)], share[at(10.0)], share[at(25.0)]), strict=True))
+
+
+def oracle_levels(rows: Sequence[Row]) -> Verdict:
+    found = oracle_numbers(rows)
+    worst = max(abs(v - ORACLE[k]) for k, v in found.items())
+    facts: dict[str, Fact] = {f"{k}, paper": [v, ORACLE[k]] for k, v in found.items()}
+    note = f"largest distance of {len(ORACLE)} printed numbers"
     return decide(worst <= ORACLE_NEAR, worst, note=note, facts=facts)
+
+
+def oracle_anywhere(rows: Sequence[Row]) -> Verdict:
+    """The printed numbers of the oracle: in one set-up, or number by number within the range of all of them."""
+    numbers = map(oracle_numbers, apart(rows).values())
+    found = within_range(everywhere(oracle_levels)(rows), numbers, ORACLE, ORACLE_NEAR)
+    if found.status != "fails":
+        return found
+    why = "the text does not print the oracle's step; with 0.03, that of Adam, not so"  # and no set-up has it
+    return replace(found, status="not-judged", note=f"{why}; {found.note}", span=None)
 
 
 def gap_of_adam_and_closing(rows: Sequence[Row]) -> Verdict:

@@ -12,7 +12,7 @@ from netvitals import saddle
 from netvitals.saddle.laws.escape import balanced
 from netvitals.saddle.laws.integration import integrate
 from netvitals.saddle.students.network import loss_beside, normalized_rates
-from netvitals_lab import Claim, Config, Expected, Plot, Resources, Row, Series, Study, Verdict, decide
+from netvitals_lab import Claims, Config, Measured, Plot, Resources, Row, Series, Study, at_most
 from netvitals_lab.theory.saddle.blocks import BlockChain
 from netvitals_lab.theory.saddle.homotopy import attribute, hitting_time, homotopy_slice
 
@@ -173,42 +173,6 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def _judge_identity(rows: Sequence[Row]) -> Verdict:
-    a = _one(rows)
-    gap = abs(a["rate"] / a["finite difference"] - 1)
-    return decide(
-        gap <= 1e-4 and a["invariant"] <= 1e-5,
-        gap,
-        note=f"A(0.5) = {a['rate']:.5f}, finite difference "
-        f"{a['finite difference']:.5f}; p·f = 1 within {a['invariant']:.1e}",
-    )
-
-
-def _judge_nodes(rows: Sequence[Row]) -> Verdict:
-    a = _one(rows)
-    return decide(
-        a["error"] <= 0.05,
-        a["error"],
-        note=f"two nodes give {a['estimate']:.3f}, directly "
-        f"{a['end'] - a['start']:.3f} (T from {a['start']:.3f} to {a['end']:.3f})",
-    )
-
-
-def _judge_jacobian(rows: Sequence[Row]) -> Verdict:
-    gap = _one(rows)["jacobian gap"]
-    return decide(gap <= 1e-10, gap, note="Jacobian of the 30-variable flow against central differences, 3 states")
-
-
-def _judge_network(rows: Sequence[Row]) -> Verdict:
-    flow, network = _half(rows, "trajectory"), _half(rows, "network")
-    gap = abs(network / flow - 1)
-    return decide(
-        gap <= 0.02,
-        gap,
-        note=f"the loss halves at s = {network:.1f} in the network and at {flow:.1f} in the reduced flow",
-    )
-
-
 def _plot(rows: Sequence[Row]) -> Plot:
     path = [r for r in rows if r["kind"] == "trajectory"]
     a = _one(rows)
@@ -242,37 +206,45 @@ STUDIES = (
     ),
 )
 _uses = lambda c: c["kind"] == "attribution"
-CLAIMS = (
-    Claim(
-        id="saddle-escape/C38",
-        study="saddle-cascade",
-        statement="dT/dν equals the adjoint integral A(ν) (T22)",
-        expected=Expected(direction="equal to a finite difference within 1e-4"),
-        judge=_judge_identity,
-        uses=_uses,
-    ),
-    Claim(
-        id="saddle-escape/C39",
-        study="saddle-cascade",
-        statement="Two Gauss–Legendre nodes in ν give T(1) − T(0) (E5)",
-        expected=Expected(direction="within 5 %"),
-        judge=_judge_nodes,
-        plot=_plot,
-    ),
-    Claim(
-        id="saddle-escape/E5j",
-        study="saddle-cascade",
-        statement="The Jacobian of the reduction is that of its velocity",
-        expected=Expected(direction="within 1e-10"),
-        judge=_judge_jacobian,
-        uses=_uses,
-    ),
-    Claim(
-        id="saddle-escape/E5n",
-        study="saddle-cascade",
-        statement="Descent on the full network follows the reduced flow through the escape",
-        expected=Expected(direction="times within 2 %"),
-        judge=_judge_network,
-        plot=_plot,
-    ),
-)
+
+
+claim = Claims("saddle-escape", study="saddle-cascade")
+
+
+@claim("C38", "equal to a finite difference within 1e-4", uses=_uses)
+def identity(rows: Sequence[Row]) -> Measured:
+    """dT/dν equals the adjoint integral A(ν) (T22)"""
+    a = _one(rows)
+    gap = abs(a["rate"] / a["finite difference"] - 1)
+    return Measured(
+        gap,
+        note=f"A(0.5) = {a['rate']:.5f}, finite difference "
+        f"{a['finite difference']:.5f}; p·f = 1 within {a['invariant']:.1e}",
+        ok=gap <= 1e-4 and a["invariant"] <= 1e-5,
+    )
+
+
+@claim("C39", at_most(0.05, "within 5 %"), plot=_plot)
+def nodes(rows: Sequence[Row]) -> Measured:
+    """Two Gauss–Legendre nodes in ν give T(1) − T(0) (E5)"""
+    a = _one(rows)
+    return Measured(
+        a["error"],
+        note=f"two nodes give {a['estimate']:.3f}, directly "
+        f"{a['end'] - a['start']:.3f} (T from {a['start']:.3f} to {a['end']:.3f})",
+    )
+
+
+@claim("E5j", at_most(1e-10, "within 1e-10"), uses=_uses)
+def jacobian(rows: Sequence[Row]) -> Measured:
+    """The Jacobian of the reduction is that of its velocity"""
+    gap = _one(rows)["jacobian gap"]
+    return Measured(gap, "Jacobian of the 30-variable flow against central differences, 3 states")
+
+
+@claim("E5n", at_most(0.02, "times within 2 %"), plot=_plot)
+def network(rows: Sequence[Row]) -> Measured:
+    """Descent on the full network follows the reduced flow through the escape"""
+    flow, network = _half(rows, "trajectory"), _half(rows, "network")
+    gap = abs(network / flow - 1)
+    return Measured(gap, f"the loss halves at s = {network:.1f} in the network and at {flow:.1f} in the reduced flow")

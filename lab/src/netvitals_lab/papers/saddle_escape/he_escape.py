@@ -15,16 +15,16 @@ from netvitals.saddle.measure.signal import stack_signal
 from netvitals.saddle.students import trajectories
 from netvitals.saddle.students.task import aligned_sample, antithetic_sample
 from netvitals_lab import (
-    Claim,
+    Claims,
     Config,
-    Expected,
+    Measured,
     Plot,
     Resources,
     Row,
     Series,
     Study,
     Verdict,
-    decide,
+    at_most,
     fails,
     holds,
     not_reproduced,
@@ -196,56 +196,6 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
     return {**out, "runs with a negative start": len(negative)}
 
 
-def _judge_sgd(rows: Sequence[Row]) -> Verdict:
-    fits = {r: f for r, f in exponents(rows, "sgd").items() if isinstance(f, saddle.ExponentFit)}
-    worst = max(abs(f.slope + (r - 2)) for r, f in fits.items())
-    ordered = all(fits[a].slope > fits[b].slope for a, b in zip(sorted(fits), sorted(fits)[1:], strict=False))
-    error = max(f.stderr for r, f in fits.items() if abs(f.slope + (r - 2)) == worst)
-    text = "; ".join(f"r = {r}: {f.slope:.3f} ± {f.stderr:.2g}" for r, f in fits.items())
-    note = f"{text}; largest gap to −(r−2), order {'kept' if ordered else 'lost'}"
-    if ordered and GAP < worst <= GAP + SEEN * error:  # so far off, and not surely further than what is claimed
-        return not_reproduced(worst, SEEN * error, note=note, uncertainty=error)
-    return decide(worst <= GAP and ordered, worst, error, note)
-
-
-def _judge_flow(rows: Sequence[Row]) -> Verdict:
-    slopes = {r: float(v) for r, v in exponents(rows, "flow").items() if not isinstance(v, saddle.ExponentFit)}
-    worst = max(abs(v + (r - 2)) for r, v in slopes.items())
-    return decide(
-        worst <= 0.05,
-        worst,
-        note="; ".join(f"r = {r}: {v:.4f}" for r, v in slopes.items())
-        + " between the two smallest eps; negative starts included",
-    )
-
-
-def _judge_thresholds(rows: Sequence[Row]) -> Verdict:
-    slopes = {
-        th: {r: f.slope for r, f in exponents(rows, "sgd", th).items() if isinstance(f, saddle.ExponentFit)}
-        for th in THRESHOLDS
-    }
-    order = all(all(s[a] > s[b] for a, b in zip(sorted(s), sorted(s)[1:], strict=False)) for s in slopes.values())
-    shift = max(abs(slopes[th][r] - slopes[0.02][r]) for th in THRESHOLDS for r in slopes[0.02])
-    text = "; ".join(f"loss < {th}: " + ", ".join(f"r = {r} {v:.2f}" for r, v in s.items()) for th, s in slopes.items())
-    note = (
-        f"largest shift of a slope, the paper at most {SHIFT}; the order of r is {'kept' if order else 'lost'}; {text}"
-    )
-    if order and shift <= SHIFT:
-        return holds(shift, note=note)
-    errors = [f.stderr for f in exponents(rows, "sgd").values() if isinstance(f, saddle.ExponentFit)]
-    seen = SEEN * max(errors) * math.sqrt(2)
-    return fails(shift, note=note) if not order else not_reproduced(shift, seen, note=note)
-
-
-def _judge_table(rows: Sequence[Row]) -> Verdict:
-    """The fitted slopes against the printed ones, in combined standard errors."""
-    fits = {r: f for r, f in exponents(rows, "sgd").items() if isinstance(f, saddle.ExponentFit) and r in TABLE}
-    gaps = {r: (f.slope - TABLE[r][0]) / math.hypot(f.stderr, TABLE[r][1]) for r, f in fits.items()}
-    text = "; ".join(f"r = {r}: {f.slope:.2f} ± {f.stderr:.2g}, printed {TABLE[r][0]}" for r, f in fits.items())
-    worst = max(abs(g) for g in gaps.values())
-    return decide(worst <= 3, worst, note=f"{text}; largest gap in combined standard errors")
-
-
 def _plot(rows: Sequence[Row]) -> Plot:
     series = []
     for r, fit in exponents(rows, "sgd").items():
@@ -272,41 +222,72 @@ STUDIES = (
         summary=summary,
     ),
 )
-CLAIMS = (
-    Claim(
-        id="saddle-escape/C30",
-        study="saddle-he",
-        statement="At He initialisation the escape time is Θ(ε^−(r−2)) (T19), by SGD",
-        expected=Expected(direction="slopes within 0.6 of −(r−2), ordered by r"),
-        judge=_judge_sgd,
-        uses=lambda c: c["kind"] == "sgd",
-        plot=_plot,
-    ),
-    Claim(
-        id="saddle-escape/E4f",
-        study="saddle-he",
-        statement="The same by adaptive gradient flow: local slopes at small ε",
-        expected=Expected(direction="within 0.05 of −(r−2)"),
-        judge=_judge_flow,
-        uses=lambda c: c["kind"] == "flow",
-    ),
-    Claim(
-        id="saddle-escape/C31",
-        study="saddle-he",
-        statement="Loss thresholds of 0.01 and 0.05 keep the order of the slopes by r and shift them by at most 0.08",
-        expected=Expected(direction="order kept, shift at most 0.08"),
-        judge=_judge_thresholds,
-        uses=lambda c: c["kind"] == "sgd",
-        effect="largest change of a fitted exponent between loss thresholds",
-        choices=("the seeds and scales of ε of this study, fewer than the paper's",),
-        question="Over how many seeds and values of ε were the three fits made?",
-    ),
-    Claim(
-        id="saddle-escape/E4t",
-        study="saddle-he",
-        statement="The fitted exponents are −1.22 ± 0.06, −2.74 ± 0.06 and −5.42 ± 0.14 for r = 3, 5 and 8",
-        expected=Expected(direction="within three combined standard errors"),
-        judge=_judge_table,
-        uses=lambda c: c["kind"] == "sgd",
-    ),
+
+
+claim = Claims("saddle-escape", study="saddle-he")
+
+
+@claim("C30", "slopes within 0.6 of −(r−2), ordered by r", uses={"kind": "sgd"}, plot=_plot)
+def by_descent(rows: Sequence[Row]) -> Measured | Verdict:
+    """At He initialisation the escape time is Θ(ε^−(r−2)) (T19), by SGD"""
+    fits = {r: f for r, f in exponents(rows, "sgd").items() if isinstance(f, saddle.ExponentFit)}
+    worst = max(abs(f.slope + (r - 2)) for r, f in fits.items())
+    ordered = all(fits[a].slope > fits[b].slope for a, b in zip(sorted(fits), sorted(fits)[1:], strict=False))
+    error = max(f.stderr for r, f in fits.items() if abs(f.slope + (r - 2)) == worst)
+    text = "; ".join(f"r = {r}: {f.slope:.3f} ± {f.stderr:.2g}" for r, f in fits.items())
+    note = f"{text}; largest gap to −(r−2), order {'kept' if ordered else 'lost'}"
+    if ordered and GAP < worst <= GAP + SEEN * error:  # so far off, and not surely further than what is claimed
+        return not_reproduced(worst, SEEN * error, note=note, uncertainty=error)
+    return Measured(worst, note, stderr=error, ok=worst <= GAP and ordered)
+
+
+@claim("E4f", at_most(0.05, "within 0.05 of −(r−2)"), uses={"kind": "flow"})
+def by_flow(rows: Sequence[Row]) -> Measured:
+    """The same by adaptive gradient flow: local slopes at small ε"""
+    slopes = {r: float(v) for r, v in exponents(rows, "flow").items() if not isinstance(v, saddle.ExponentFit)}
+    worst = max(abs(v + (r - 2)) for r, v in slopes.items())
+    return Measured(
+        worst,
+        note="; ".join(f"r = {r}: {v:.4f}" for r, v in slopes.items())
+        + " between the two smallest eps; negative starts included",
+    )
+
+
+@claim(
+    "C31",
+    "order kept, shift at most 0.08",
+    uses={"kind": "sgd"},
+    effect="largest change of a fitted exponent between loss thresholds",
+    choices=("the seeds and scales of ε of this study, fewer than the paper's",),
+    question="Over how many seeds and values of ε were the three fits made?",
 )
+def thresholds(rows: Sequence[Row]) -> Verdict:
+    """Loss thresholds of 0.01 and 0.05 keep the order of the slopes by r and shift them by at most 0.08"""
+    slopes = {
+        th: {r: f.slope for r, f in exponents(rows, "sgd", th).items() if isinstance(f, saddle.ExponentFit)}
+        for th in THRESHOLDS
+    }
+    order = all(all(s[a] > s[b] for a, b in zip(sorted(s), sorted(s)[1:], strict=False)) for s in slopes.values())
+    shift = max(abs(slopes[th][r] - slopes[0.02][r]) for th in THRESHOLDS for r in slopes[0.02])
+    text = "; ".join(f"loss < {th}: " + ", ".join(f"r = {r} {v:.2f}" for r, v in s.items()) for th, s in slopes.items())
+    note = (
+        f"largest shift of a slope, the paper at most {SHIFT}; the order of r is {'kept' if order else 'lost'}; {text}"
+    )
+    if order and shift <= SHIFT:
+        return holds(shift, note=note)
+    errors = [f.stderr for f in exponents(rows, "sgd").values() if isinstance(f, saddle.ExponentFit)]
+    seen = SEEN * max(errors) * math.sqrt(2)
+    return fails(shift, note=note) if not order else not_reproduced(shift, seen, note=note)
+
+
+@claim("E4t", at_most(3, "within three combined standard errors"), uses={"kind": "sgd"})
+def printed_slopes(rows: Sequence[Row]) -> Measured:
+    """The fitted exponents are −1.22 ± 0.06, −2.74 ± 0.06 and −5.42 ± 0.14 for r = 3, 5 and 8
+
+    The fitted slopes against the printed ones, in combined standard errors.
+    """
+    fits = {r: f for r, f in exponents(rows, "sgd").items() if isinstance(f, saddle.ExponentFit) and r in TABLE}
+    gaps = {r: (f.slope - TABLE[r][0]) / math.hypot(f.stderr, TABLE[r][1]) for r, f in fits.items()}
+    text = "; ".join(f"r = {r}: {f.slope:.2f} ± {f.stderr:.2g}, printed {TABLE[r][0]}" for r, f in fits.items())
+    worst = max(abs(g) for g in gaps.values())
+    return Measured(worst, f"{text}; largest gap in combined standard errors")

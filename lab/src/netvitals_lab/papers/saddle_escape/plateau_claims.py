@@ -7,35 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from netvitals_lab import Claim, Expected, Plot, Row, Series, Verdict, decide
+from netvitals_lab import Claims, Measured, Plot, Row, Series, at_most
 from netvitals_lab.papers.saddle_escape.forecasting import METHODS, coverage, error_table, summary
-
-
-def judge_half(rows: Sequence[Row]) -> Verdict:
-    errors = error_table(rows, "live")[0.5]
-    median = float(np.median(errors))
-    tail = 100 * float(np.quantile(errors, 0.9))
-    return decide(
-        median <= 0.15,
-        median,
-        note=f"{len(errors)} forecasts at half of the true escape step; nine in ten are within {tail:.0f} %",
-    )
-
-
-def judge_baselines(rows: Sequence[Row]) -> Verdict:
-    medians = {m: [float(np.median(e)) for e in error_table(rows, m).values()] for m in METHODS}
-    better = all(a < min(b, c) for a, b, c in zip(medians["live"], medians["linear"], medians["power"]))
-    text = "; ".join(f"{m} " + " / ".join(f"{v:.3g}" for v in medians[m]) for m in METHODS)
-    return decide(better, medians["live"][2], note=f"median errors at 10 / 25 / 50 / 75 %: {text}")
-
-
-def judge_coverage(rows: Sequence[Row]) -> Verdict:
-    """Against 80 %, with the standard error of as many forecasts as there are runs: those of one run hang together."""
-    share, runs = coverage(rows), int(summary(rows)["runs"])
-    error = float(np.sqrt(0.8 * 0.2 / runs))
-    facts = {"runs": runs, "standard errors off": abs(share - 0.8) / error}
-    note = "share of 80 % intervals that hold the true step"
-    return decide(abs(share - 0.8) <= 2 * error, share, error, note=note, facts=facts)
 
 
 def plot(rows: Sequence[Row]) -> Plot:
@@ -66,28 +39,37 @@ def plot_band(rows: Sequence[Row]) -> Plot:
     )
 
 
-CLAIMS = (
-    Claim(
-        id="saddle-escape/forecast-half",
-        study="plateau-forecast",
-        statement="Median error of the live forecast at half of the true escape step is at most 15 %",
-        expected=Expected(direction="at most 0.15"),
-        judge=judge_half,
-        plot=plot,
-    ),
-    Claim(
-        id="saddle-escape/forecast-baselines",
-        study="plateau-forecast",
-        statement="The live forecast beats linear and power-law extrapolation of the loss at every point",
-        expected=Expected(direction="smaller median error at 10, 25, 50 and 75 %"),
-        judge=judge_baselines,
-    ),
-    Claim(
-        id="saddle-escape/forecast-coverage",
-        study="plateau-forecast",
-        statement="The 80 % interval of a forecast holds the true step in 80 % of forecasts",
-        expected=Expected(direction="0.8 within two standard errors over runs"),
-        judge=judge_coverage,
-        plot=plot_band,
-    ),
-)
+claim = Claims("saddle-escape", study="plateau-forecast")
+
+
+@claim("forecast-half", at_most(0.15), plot=plot)
+def halfway(rows: Sequence[Row]) -> Measured:
+    """Median error of the live forecast at half of the true escape step is at most 15 %"""
+    errors = error_table(rows, "live")[0.5]
+    median = float(np.median(errors))
+    tail = 100 * float(np.quantile(errors, 0.9))
+    return Measured(
+        median, f"{len(errors)} forecasts at half of the true escape step; nine in ten are within {tail:.0f} %"
+    )
+
+
+@claim("forecast-baselines", "smaller median error at 10, 25, 50 and 75 %")
+def baselines(rows: Sequence[Row]) -> Measured:
+    """The live forecast beats linear and power-law extrapolation of the loss at every point"""
+    medians = {m: [float(np.median(e)) for e in error_table(rows, m).values()] for m in METHODS}
+    better = all(a < min(b, c) for a, b, c in zip(medians["live"], medians["linear"], medians["power"]))
+    text = "; ".join(f"{m} " + " / ".join(f"{v:.3g}" for v in medians[m]) for m in METHODS)
+    return Measured(medians["live"][2], f"median errors at 10 / 25 / 50 / 75 %: {text}", ok=better)
+
+
+@claim("forecast-coverage", "0.8 within two standard errors over runs", plot=plot_band)
+def interval_coverage(rows: Sequence[Row]) -> Measured:
+    """The 80 % interval of a forecast holds the true step in 80 % of forecasts
+
+    Against 80 %, with the standard error of as many forecasts as there are runs: those of one run hang together.
+    """
+    share, runs = coverage(rows), int(summary(rows)["runs"])
+    error = float(np.sqrt(0.8 * 0.2 / runs))
+    facts = {"runs": runs, "standard errors off": abs(share - 0.8) / error}
+    note = "share of 80 % intervals that hold the true step"
+    return Measured(share, note, stderr=error, facts=facts, ok=abs(share - 0.8) <= 2 * error)

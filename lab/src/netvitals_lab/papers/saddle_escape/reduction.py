@@ -11,7 +11,7 @@ import torch
 
 from netvitals import saddle
 from netvitals.saddle.students.network import ansatz_stack, loss_beside, normalized_rates, project
-from netvitals_lab import Claim, Config, Expected, Plot, Resources, Row, Series, Study, Verdict, decide
+from netvitals_lab import Claims, Config, Measured, Plot, Resources, Row, Series, Study
 
 INPUTS = 8192  # that show the loss of the full network beside the one of its projection
 
@@ -109,17 +109,6 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def _judge(rows: Sequence[Row]) -> Verdict:
-    worst = max(r["deviation"] for r in rows)
-    escaped = rows[-1]["chain loss"] < 0.25 * rows[0]["chain loss"]
-    return decide(
-        worst <= 2e-3 and escaped,
-        worst,
-        note=f"largest |X − X_ODE| over {len(rows)} snapshots, loss "
-        f"{rows[0]['chain loss']:.4f} to {rows[-1]['chain loss']:.4f}, batch {rows[0]['batch']}",
-    )
-
-
 def _plot(rows: Sequence[Row]) -> Plot:
     depth = len(rows[0]["chain"])
     t = [r["t"] for r in rows]
@@ -143,14 +132,20 @@ STUDIES = (
         summary=summary,
     ),
 )
-CLAIMS = (
-    Claim(
-        id="saddle-escape/C10",
-        study="saddle-reduction",
-        statement="On the symmetric manifold the full network equals an ODE in "
-        "L scalars: the trajectories agree through escape (T4, E1)",
-        expected=Expected(direction="largest deviation at most 2e-3"),
-        judge=_judge,
-        plot=_plot,
-    ),
-)
+
+
+claim = Claims("saddle-escape", study="saddle-reduction")
+
+
+@claim("C10", "largest deviation at most 2e-3", plot=_plot)
+def same_trajectories(rows: Sequence[Row]) -> Measured:
+    """On the symmetric manifold the full network equals an ODE in L scalars: the trajectories agree through escape (T4,
+    E1)"""
+    worst = max(r["deviation"] for r in rows)
+    escaped = rows[-1]["chain loss"] < 0.25 * rows[0]["chain loss"]
+    return Measured(
+        worst,
+        note=f"largest |X − X_ODE| over {len(rows)} snapshots, loss "
+        f"{rows[0]['chain loss']:.4f} to {rows[-1]['chain loss']:.4f}, batch {rows[0]['batch']}",
+        ok=worst <= 2e-3 and escaped,
+    )

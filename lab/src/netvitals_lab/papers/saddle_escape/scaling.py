@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from netvitals import saddle
-from netvitals_lab import Claim, Config, Expected, Plot, Row, Series, Study, Verdict, decide
+from netvitals_lab import Claims, Config, Measured, Plot, Row, Series, Study, at_most
 
 
 @dataclass(frozen=True)
@@ -65,25 +65,14 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def _judge_ratio(rows: Sequence[Row]) -> Verdict:
-    ratios = {r: v[2] for (panel, r), v in fits(rows).items() if panel == "depth"}
-    worst = max(abs(v - 1) for v in ratios.values())
-    text = "; ".join(f"L = {r}: {v:.4f}" for r, v in ratios.items())
-    return decide(worst <= 0.02, worst, note=f"{text} at eps = 0.01")
-
-
-def _judge_slopes(panel: str) -> Any:
-    def judge(rows: Sequence[Row]) -> Verdict:
-        first = {r: v[1] for (p, r), v in fits(rows).items() if p == panel}
-        worst = max(abs(f.slope - f.expected) for f in first.values() if f.expected is not None)
-        return decide(
-            worst <= 0.05,
-            worst,
-            max(f.stderr for f in first.values()),
-            "; ".join(f"r = {r}: {f.slope:.3f}" for r, f in first.items()) + " on the five smallest eps",
-        )
-
-    return judge
+def _slopes(rows: Sequence[Row], panel: str) -> Measured:
+    first = {r: v[1] for (p, r), v in fits(rows).items() if p == panel}
+    worst = max(abs(f.slope - f.expected) for f in first.values() if f.expected is not None)
+    return Measured(
+        worst,
+        "; ".join(f"r = {r}: {f.slope:.3f}" for r, f in first.items()) + " on the five smallest eps",
+        stderr=max(f.stderr for f in first.values()),
+    )
 
 
 def _plot(panel: str) -> Any:
@@ -113,31 +102,32 @@ STUDIES = (
         summary=summary,
     ),
 )
-CLAIMS = (
-    Claim(
-        id="saddle-escape/C15",
-        study="saddle-scaling",
-        statement="The escape time tends to its leading-order quadrature (T8, E2)",
-        expected=Expected(direction="ratio at ε = 0.01 within 2 %"),
-        judge=_judge_ratio,
-        uses=lambda c: c["panel"] == "depth",
-        plot=_plot("depth"),
-    ),
-    Claim(
-        id="saddle-escape/C16",
-        study="saddle-scaling",
-        statement="Balanced chains escape as ε^−(L−2) for L ≥ 3 (T10, E2a)",
-        expected=Expected(direction="slope of the five smallest ε within 0.05 of −(L−2)"),
-        judge=_judge_slopes("depth"),
-        uses=lambda c: c["panel"] == "depth",
-    ),
-    Claim(
-        id="saddle-escape/E2b",
-        study="saddle-scaling",
-        statement="At six layers the exponent is −(r−2) (T11, E2b)",
-        expected=Expected(direction="slope of the five smallest ε within 0.05 of −(r−2)"),
-        judge=_judge_slopes("neck"),
-        uses=lambda c: c["panel"] == "neck",
-        plot=_plot("neck"),
-    ),
+
+
+claim = Claims("saddle-escape", study="saddle-scaling")
+
+
+@claim("C15", at_most(0.02, "ratio at ε = 0.01 within 2 %"), uses={"panel": "depth"}, plot=_plot("depth"))
+def ratio(rows: Sequence[Row]) -> Measured:
+    """The escape time tends to its leading-order quadrature (T8, E2)"""
+    ratios = {r: v[2] for (panel, r), v in fits(rows).items() if panel == "depth"}
+    worst = max(abs(v - 1) for v in ratios.values())
+    text = "; ".join(f"L = {r}: {v:.4f}" for r, v in ratios.items())
+    return Measured(worst, f"{text} at eps = 0.01")
+
+
+@claim("C16", at_most(0.05, "slope of the five smallest ε within 0.05 of −(L−2)"), uses={"panel": "depth"})
+def chains(rows: Sequence[Row]) -> Measured:
+    """Balanced chains escape as ε^−(L−2) for L ≥ 3 (T10, E2a)"""
+    return _slopes(rows, "depth")
+
+
+@claim(
+    "E2b",
+    at_most(0.05, "slope of the five smallest ε within 0.05 of −(r−2)"),
+    uses={"panel": "neck"},
+    plot=_plot("neck"),
 )
+def bottlenecks(rows: Sequence[Row]) -> Measured:
+    """At six layers the exponent is −(r−2) (T11, E2b)"""
+    return _slopes(rows, "neck")

@@ -12,7 +12,7 @@ import torch
 from netvitals import saddle
 from netvitals.saddle.measure.exponent import Collapse, collapse
 from netvitals.saddle.students.network import ansatz_stack, normalized_rates, project
-from netvitals_lab import Claim, Config, Expected, Plot, Resources, Row, Series, Study, Verdict, decide
+from netvitals_lab import Claims, Config, Measured, Plot, Resources, Row, Series, Study, at_most
 
 NAMES = ("tanh", "erf", "sin", "gelu", "silu")
 CLASS_B = ("tanh", "erf", "sin")
@@ -103,39 +103,6 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
     return out
 
 
-def _judge_collapse(rows: Sequence[Row]) -> Verdict:
-    c = collapsed(rows)
-    spread = c.spread(CLASS_B, 0.03)
-    raw = c.scaled[:, 0] / np.array([next(r["k"] for r in rows if r["activation"] == n) for n in c.names])
-    return decide(
-        spread <= 0.02,
-        spread,
-        note=f"class B, relative range of K t at eps ≤ 0.03; raw times of the five "
-        f"activations differ by a factor {raw.max() / raw.min():.1f}",
-    )
-
-
-def _judge_class_c(rows: Sequence[Row]) -> Verdict:
-    c = collapsed(rows)
-    i = int(np.argmin(np.abs(np.asarray(c.eps) - 0.01)))
-    found = {n: float(c.deviation[c.names.index(n)][i]) for n in ("gelu", "silu")}
-    ok = abs(found["gelu"] + 0.027) <= 0.002 and abs(found["silu"] + 0.014) <= 0.002
-    orders = {n: c.residual_order(n) for n in ("gelu", "silu")}
-    text = ", ".join(f"{n} {100 * v:.2f} % (order {orders[n]:.2f})" for n, v in found.items())
-    return decide(
-        ok,
-        found["gelu"],
-        note=f"deviation from the master curve at eps = 0.01: {text}; the next-to-leading "
-        "formula says −2.81 ε and −1.39 ε",
-    )
-
-
-def _judge_descent(rows: Sequence[Row]) -> Verdict:
-    runs = [r for r in rows if r["kind"] == "descent"]
-    worst = max(abs(r["t"] / r["ode"] - 1) for r in runs)
-    return decide(worst <= 0.05, worst, note=f"{len(runs)} runs of gradient descent, largest gap to the ODE's time")
-
-
 def _plot(rows: Sequence[Row]) -> Plot:
     c = collapsed(rows)
     series = [Series(n, c.eps, c.scaled[i].tolist()) for i, n in enumerate(c.names)]
@@ -171,31 +138,44 @@ STUDIES = (
         summary=summary,
     ),
 )
-CLAIMS = (
-    Claim(
-        id="saddle-escape/C20",
-        study="saddle-universality",
-        statement="K·t collapses across activations (T13, E3)",
-        expected=Expected(direction="class B within 2 % at ε ≤ 0.03"),
-        judge=_judge_collapse,
-        uses=lambda c: c["kind"] == "ode",
-        plot=_plot,
-    ),
-    Claim(
-        id="saddle-escape/E3c",
-        study="saddle-universality",
-        statement="Class C deviates from the master curve at order ε, downwards",
-        expected=Expected(direction="GELU −2.7 %, SiLU −1.4 % at ε = 0.01"),
-        judge=_judge_class_c,
-        plot=_raw,
-        uses=lambda c: c["kind"] == "ode",
-    ),
-    Claim(
-        id="saddle-escape/E3d",
-        study="saddle-universality",
-        statement="Gradient descent on the full network escapes when the ODE says",
-        expected=Expected(direction="within 5 %"),
-        judge=_judge_descent,
-        uses=lambda c: c["kind"] == "descent",
-    ),
-)
+
+
+claim = Claims("saddle-escape", study="saddle-universality")
+
+
+@claim("C20", at_most(0.02, "class B within 2 % at ε ≤ 0.03"), uses={"kind": "ode"}, plot=_plot)
+def master_curve(rows: Sequence[Row]) -> Measured:
+    """K·t collapses across activations (T13, E3)"""
+    c = collapsed(rows)
+    spread = c.spread(CLASS_B, 0.03)
+    raw = c.scaled[:, 0] / np.array([next(r["k"] for r in rows if r["activation"] == n) for n in c.names])
+    return Measured(
+        spread,
+        note=f"class B, relative range of K t at eps ≤ 0.03; raw times of the five "
+        f"activations differ by a factor {raw.max() / raw.min():.1f}",
+    )
+
+
+@claim("E3c", "GELU −2.7 %, SiLU −1.4 % at ε = 0.01", uses={"kind": "ode"}, plot=_raw)
+def class_c(rows: Sequence[Row]) -> Measured:
+    """Class C deviates from the master curve at order ε, downwards"""
+    c = collapsed(rows)
+    i = int(np.argmin(np.abs(np.asarray(c.eps) - 0.01)))
+    found = {n: float(c.deviation[c.names.index(n)][i]) for n in ("gelu", "silu")}
+    ok = abs(found["gelu"] + 0.027) <= 0.002 and abs(found["silu"] + 0.014) <= 0.002
+    orders = {n: c.residual_order(n) for n in ("gelu", "silu")}
+    text = ", ".join(f"{n} {100 * v:.2f} % (order {orders[n]:.2f})" for n, v in found.items())
+    return Measured(
+        found["gelu"],
+        note=f"deviation from the master curve at eps = 0.01: {text}; the next-to-leading "
+        "formula says −2.81 ε and −1.39 ε",
+        ok=ok,
+    )
+
+
+@claim("E3d", at_most(0.05, "within 5 %"), uses={"kind": "descent"})
+def descent(rows: Sequence[Row]) -> Measured:
+    """Gradient descent on the full network escapes when the ODE says"""
+    runs = [r for r in rows if r["kind"] == "descent"]
+    worst = max(abs(r["t"] / r["ode"] - 1) for r in runs)
+    return Measured(worst, f"{len(runs)} runs of gradient descent, largest gap to the ODE's time")

@@ -8,15 +8,15 @@ At small scale narrow networks and their first steps, on the subsets that there 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from netvitals_lab import Claim, Config, Expected, Plot, Resources, Row, Series, Study, Verdict, decide, models
+from netvitals_lab import Claims, Config, Measured, Plot, Resources, Row, Series, Study, models
 from netvitals_lab import data as datasets
 from netvitals_lab.data import Dataset
 from netvitals_lab.engine.claim import PAIRS
-from netvitals_lab.engine.judges import groups, matches, some
+from netvitals_lab.engine.judges import groups, some
 from netvitals_lab.papers.weight_drift._networks import weight_rows, weights_of
 from netvitals_lab.papers.weight_drift._text import EMBEDDED, needed, present, source, text
 from netvitals_lab.papers.weight_drift.cliff import IMAGES
@@ -119,31 +119,6 @@ def _task(config: Mapping[str, Any]) -> tuple[Dataset, Recipe]:
     return tokens, replace(plain, steps=config["steps"], batch=16, loss="lm")
 
 
-def persists(rows: Sequence[Row]) -> Verdict:
-    """g_pos of every layer of every run, and what ⟨o, ∇ℓ⟩ says of it."""
-    layers, runs = some(rows, quantity="layer"), some(rows, quantity="run")
-    flips = [r["t_flip"] for r in layers]
-    known = sorted(t for t in flips if t is not None)
-    drift = [r["drift_z"] for r in some(rows, quantity="weights", place="hidden")]
-    share = sum(r["positive"] for r in layers) / len(layers)
-    return decide(
-        not known,
-        share,
-        note="share of measured steps at which g_pos is positive, mean over layers and seeds; the sign persists where "
-        "it never stops being positive",
-        facts={
-            "layers that flip": f"{len(known)} of {len(flips)}",
-            "first flip at step": known[0] if known else "never",
-            "median flip": known[len(known) // 2] if known else "never",
-            "⟨o, ∇ℓ⟩ flips at": ", ".join(str(r["push_flip"]) for r in runs),
-            "sign as ⟨o, ∇ℓ⟩": sum(r["agreement"] for r in layers) / len(layers),
-            "hidden drift_z": sum(drift) / len(drift),
-            "steps": runs[0]["steps"][-1],
-            "data": runs[0]["data"],
-        },
-    )
-
-
 def pushes(rows: Sequence[Row]) -> Plot:
     series = [
         Series(f"{r['network']}, {r['data']}", r["steps"], [v / abs(r["push"][0]) for v in r["push"]], line=True)
@@ -186,20 +161,38 @@ STUDIES = (
 )
 
 
-def _claims() -> Iterator[Claim]:
-    for network, what in (("resnet", "a residual network on images"), ("gpt", "a GPT on text")):
-        yield Claim(
-            id=f"weight-drift/C23-{network}",
-            study=NAME,
-            statement=f"The sign of the gradient persists over the first ten epochs in {what}",
-            expected=Expected(direction="g_pos > 0"),
-            judge=persists,
-            uses=matches(network=network),
-            plot=pushes,
-            seeds=PAIRS,
-            effect="share of measured steps at which g_pos is positive",
-            choices=("ReLU, constant rate, no decay",),
+claim = Claims("weight-drift", study=NAME, seeds=PAIRS)
+
+for network, what in (("resnet", "a residual network on images"), ("gpt", "a GPT on text")):
+
+    @claim(
+        f"C23-{network}",
+        "g_pos > 0",
+        statement=f"The sign of the gradient persists over the first ten epochs in {what}",
+        uses={"network": network},
+        plot=pushes,
+        effect="share of measured steps at which g_pos is positive",
+        choices=("ReLU, constant rate, no decay",),
+    )
+    def persists(rows: Sequence[Row]) -> Measured:
+        """g_pos of every layer of every run, and what ⟨o, ∇ℓ⟩ says of it."""
+        layers, runs = some(rows, quantity="layer"), some(rows, quantity="run")
+        flips = [r["t_flip"] for r in layers]
+        known = sorted(t for t in flips if t is not None)
+        drift = [r["drift_z"] for r in some(rows, quantity="weights", place="hidden")]
+        return Measured(
+            sum(r["positive"] for r in layers) / len(layers),
+            note="share of measured steps at which g_pos is positive, mean over layers and seeds; the sign persists "
+            "where it never stops being positive",
+            facts={
+                "layers that flip": f"{len(known)} of {len(flips)}",
+                "first flip at step": known[0] if known else "never",
+                "median flip": known[len(known) // 2] if known else "never",
+                "⟨o, ∇ℓ⟩ flips at": ", ".join(str(r["push_flip"]) for r in runs),
+                "sign as ⟨o, ∇ℓ⟩": sum(r["agreement"] for r in layers) / len(layers),
+                "hidden drift_z": sum(drift) / len(drift),
+                "steps": runs[0]["steps"][-1],
+                "data": runs[0]["data"],
+            },
+            ok=not known,
         )
-
-
-CLAIMS = tuple(_claims())

@@ -27,9 +27,10 @@ from netvitals_lab.papers.weight_drift._networks import site_rows, weight_rows, 
 from netvitals_lab.papers.weight_drift._text import EMBEDDED, FILE, needed, text
 from netvitals_lab.training import History, Moment, Recipe, evaluate, recipe_named, train
 
-# those of E14 that the claims compare, with paired seeds; the rest of the list and of the clip study once
+# those of E14 and of the clip study that the claims compare, with paired seeds; the rest of the list once
 COMPARED = ("relu", "relu2", "relu2:15", "gelu2", "gelu")
-ONCE = ("gelu2:15", "relu2:50", "relu2:6", "noisy_relu", "sugar_b_silu")
+CLIPS = ("relu2:50", "relu2:6")
+ONCE = ("gelu2:15", "noisy_relu", "sugar_b_silu")
 BY_RECIPE = ("relu", "relu2")  # with AdamW too
 FINE_TUNING = 0.05  # of the steps, after ReLU was put in
 ADAMW_LR = 1e-3
@@ -44,6 +45,7 @@ class LanguageTask:
     steps: int = 200
     observations: int = 2  # besides the one before the first step
     seeds: int = 5
+    clips: tuple[str, ...] = CLIPS  # thresholds besides 15
     once: tuple[str, ...] = ()
     test: int = 64  # held-out windows
     recipe: str = "gpt-micro"  # its steps, warm-up and warm-down are scaled to ``steps``; gpt-nano is taken as printed
@@ -51,7 +53,7 @@ class LanguageTask:
 
 
 def trials(p: LanguageTask) -> list[Config]:
-    runs = [(a, s, "muon") for s in range(p.seeds) for a in COMPARED] + [(a, 0, "muon") for a in p.once]
+    runs = [(a, s, "muon") for s in range(p.seeds) for a in (*COMPARED, *p.clips)] + [(a, 0, "muon") for a in p.once]
     runs += [(a, s, "adamw") for s in range(p.seeds) for a in BY_RECIPE if p.adamw]
     own = {} if p.recipe == "gpt-micro" else {"recipe": p.recipe}
     return [
@@ -280,7 +282,7 @@ STUDIES = (
                 steps=20,
                 observations=2,
                 seeds=1,
-                once=(),
+                clips=(),
                 test=32,
             ),
             "small": LanguageTask(),
@@ -293,7 +295,8 @@ STUDIES = (
                 steps=7168,
                 observations=7,
                 seeds=1,
-                once=("relu2:50", "noisy_relu", "sugar_b_silu"),
+                clips=("relu2:50",),
+                once=("noisy_relu", "sugar_b_silu"),
                 test=512,
                 recipe="gpt-nano",
                 adamw=False,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 
-from netvitals_lab import Claim, Config, Expected, Row, Verdict, decide
-from netvitals_lab.engine.judges import groups, matches, some
+from netvitals_lab import Claims, Config, Measured, Row, above, below
+from netvitals_lab.engine.judges import groups, some
 from netvitals_lab.papers.weight_drift.theorem_claims import STUDY, Z
-from netvitals_lab.papers.weight_drift.theorem_judges import theorem_1_1
 
 LAWS = ("gaussian", "uniform", "rademacher")
 
@@ -16,102 +15,85 @@ def _fixed(config: Config) -> bool:
     return config["check"] == "fixed activation"
 
 
-def _not_negative(loss: str) -> Callable[[Sequence[Row]], Verdict]:
+def _not_negative(rows: Sequence[Row], loss: str) -> Measured:
     """No positive unit's mean gradient is below zero by 4.5 standard errors, and their weighted sum is above."""
-
-    def judge(rows: Sequence[Row]) -> Verdict:
-        units, sums = some(rows, quantity="gradient", loss=loss), some(rows, quantity="push", loss=loss)
-        weakest, push = (min(r["mean"] / r["stderr"] for r in rs) for rs in (units, sums))
-        return decide(
-            weakest > -Z and push > Z,
-            weakest,
-            note="weakest unit with p > 0 in standard errors, over "
-            f"{len(units)} units, depths and laws; weakest weighted sum {push:.0f}",
-        )
-
-    return judge
+    units, sums = some(rows, quantity="gradient", loss=loss), some(rows, quantity="push", loss=loss)
+    weakest, push = (min(r["mean"] / r["stderr"] for r in rs) for rs in (units, sums))
+    return Measured(
+        weakest,
+        note="weakest unit with p > 0 in standard errors, over "
+        f"{len(units)} units, depths and laws; weakest weighted sum {push:.0f}",
+        ok=weakest > -Z and push > Z,
+    )
 
 
-def _strict(rows: Sequence[Row]) -> Verdict:
-    """Strictness needs a lower bound: pooled over laws and depths, every unit's gradient is above zero."""
+claim = Claims("weight-drift", study=STUDY)
+
+
+@claim("C1", "not negative", uses=_fixed)
+def squared_error(rows: Sequence[Row]) -> Measured:
+    """Squared error: the expected gradient on a positive pre-activation is not negative at initialisation"""
+    return _not_negative(rows, "mse")
+
+
+@claim("C2", "not negative", uses=_fixed)
+def cross_entropy(rows: Sequence[Row]) -> Measured:
+    """Cross-entropy: the same"""
+    return _not_negative(rows, "ce")
+
+
+@claim("C3", above(Z, "positive"), uses=_fixed)
+def strict(rows: Sequence[Row]) -> Measured:
+    """It is strictly positive where p > 0
+
+    Strictness needs a lower bound: pooled over laws and depths, every unit's gradient is above zero.
+    """
     pooled = {}
     for unit, mine in groups(rows, "unit", quantity="gradient", loss="mse").items():
         weight = sum(1 / r["stderr"] ** 2 for r in mine)
         pooled[unit] = sum(r["mean"] / r["stderr"] ** 2 for r in mine) / weight**0.5
     weakest = min(pooled.values())
-    return decide(weakest > Z, weakest, note="weakest unit with p > 0, pooled over laws and depths, in standard errors")
+    return Measured(weakest, "weakest unit with p > 0, pooled over laws and depths, in standard errors")
 
 
-def _every_depth(rows: Sequence[Row]) -> Verdict:
+@claim("C4", "not negative", uses={"check": "enumeration"})
+def columns(rows: Sequence[Row]) -> Measured:
+    """Columns of the downstream map: E⟨v_i, v_j⟩ ≥ 0 for independent weights of mean 0, finite variance"""
+    skewed = some(rows, law="skewed", activation=[1, 1])[0]
+    symmetric = [r for r in rows if r["law"] != "skewed" and r["ties"] == 0]
+    if skewed["inner"] >= 0:
+        return Measured(skewed["inner"], "no counterexample was found", ok=True)
+    return Measured(
+        skewed["inner"],
+        note="zero mean is not enough: w = 3 or −1 with chances ¼ and ¾ gives "
+        f"E[1(z>0) w₁w₂] = {skewed['exact']} < 0 ({skewed['given alive']} given survival); for weights "
+        "symmetric about zero it is exactly 0, as counting confirms",
+        ok=False,
+        right=bool(symmetric) and all(r["inner"] == 0 for r in symmetric),
+        otherwise="the corrected statement, zero for symmetric weights, fails too",
+    )
+
+
+@claim("C5", above(Z, "positive at every depth"), uses=lambda c: _fixed(c) and c["law"] == "gaussian")
+def every_depth(rows: Sequence[Row]) -> Measured:
+    """It holds at any depth"""
     pushes = some(rows, quantity="push", loss="mse", law="gaussian")
     by = {tuple(r["hidden"]): r["mean"] / r["stderr"] for r in pushes}
     facts = {f"{len(hidden)} hidden layers": z for hidden, z in by.items()}
-    return decide(min(by.values()) > Z, min(by.values()), note="weakest push Σ a_i g_i in standard errors", facts=facts)
+    return Measured(min(by.values()), "weakest push Σ a_i g_i in standard errors", facts=facts)
 
 
-def _label_term(rows: Sequence[Row]) -> Verdict:
-    """The label is e_0 in every draw: if its term did not vanish, the mean would miss c_l a_i."""
+@claim("C6", below(Z, f"|z| < {Z}"), uses=lambda c: _fixed(c) or c["check"] == "weight gradient")
+def label_term(rows: Sequence[Row]) -> Measured:
+    """The term of the label vanishes in expectation
+
+    The label is e_0 in every draw: if its term did not vanish, the mean would miss c_l a_i.
+    """
     chosen = some(rows, quantity="gradient", loss="mse")
     worst = max(abs(r["mean"] - r["expected"]) / r["stderr"] for r in chosen)
     (single,) = some(rows, quantity="weight gradient", loss="mse")
-    return decide(
-        worst < Z,
+    return Measured(
         worst,
         note=f"largest gap to c_l a_i in standard errors over {len(chosen)} units; in a "
         f"single initialisation the signal is only {single['signal to noise']:.1f} times the noise",
     )
-
-
-def _claims() -> Iterator[Claim]:
-    positive = Expected(direction="not negative")
-    yield Claim(
-        id="weight-drift/C1",
-        study=STUDY,
-        statement="Squared error: the expected gradient on a positive pre-activation is not negative at initialisation",
-        expected=positive,
-        judge=_not_negative("mse"),
-        uses=_fixed,
-    )
-    yield Claim(
-        id="weight-drift/C2",
-        study=STUDY,
-        statement="Cross-entropy: the same",
-        expected=positive,
-        judge=_not_negative("ce"),
-        uses=_fixed,
-    )
-    yield Claim(
-        id="weight-drift/C3",
-        study=STUDY,
-        statement="It is strictly positive where p > 0",
-        expected=Expected(direction="positive"),
-        judge=_strict,
-        uses=_fixed,
-    )
-    yield Claim(
-        id="weight-drift/C4",
-        study=STUDY,
-        statement="Columns of the downstream map: E⟨v_i, v_j⟩ ≥ 0 for independent weights of mean 0, finite variance",
-        expected=positive,
-        judge=theorem_1_1,
-        uses=matches(check="enumeration"),
-    )
-    yield Claim(
-        id="weight-drift/C5",
-        study=STUDY,
-        statement="It holds at any depth",
-        expected=Expected(direction="positive at every depth"),
-        judge=_every_depth,
-        uses=lambda c: _fixed(c) and c["law"] == "gaussian",
-    )
-    yield Claim(
-        id="weight-drift/C6",
-        study=STUDY,
-        statement="The term of the label vanishes in expectation",
-        expected=Expected(direction=f"|z| < {Z}"),
-        judge=_label_term,
-        uses=lambda c: _fixed(c) or c["check"] == "weight gradient",
-    )
-
-
-CLAIMS = tuple(_claims())

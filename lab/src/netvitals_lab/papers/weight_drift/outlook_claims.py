@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from netvitals_lab import Claim, Expected, Row, Verdict, not_judged
+from netvitals_lab import Claims, Row, Verdict, not_judged
 from netvitals_lab.engine.claim import PAIRS
 from netvitals_lab.engine.judges import compared, groups
 from netvitals_lab.engine.verdict import Fact
@@ -19,8 +19,21 @@ def hit_rates(rows: Sequence[Row]) -> tuple[float, float]:
     return float(np.mean(law)), float(np.mean(naive))
 
 
+claim = Claims("weight-drift", study="weight-drift-outlook")
+
+
+@claim(
+    "F14-outlook",
+    "more often right than going on as before",
+    seeds=PAIRS,
+    effect="hit rate over the next five steps minus that of going on as before",
+    choices=("digits and a small grammar, 85 steps", "SGD with momentum at 0.02 and Adam at 0.001"),
+)
 def foretells(rows: Sequence[Row]) -> Verdict:
-    """Hit rate of the law minus that of going on as before, seed by seed."""
+    """Where the drift law speaks of a layer, it foretells whether its active inputs fall or rise
+
+    Hit rate of the law minus that of going on as before, seed by seed.
+    """
     spoken = [r for r in rows if r["outlook"]]
     if not spoken:
         return not_judged("the law speaks in no layer: none is homogeneous enough, or no mean push is sure")
@@ -34,17 +47,3 @@ def foretells(rows: Sequence[Row]) -> Verdict:
     facts |= {"hit rate": right, "hit rate of going on as before": naive}
     gaps = [law - without for law, without in (hit_rates(mine) for mine in groups(spoken, "seed").values())]
     return compared(gaps, 1, note="hit rate of the law minus that of going on as before, where it speaks", facts=facts)
-
-
-CLAIMS = (
-    Claim(
-        id="weight-drift/F14-outlook",
-        study="weight-drift-outlook",
-        statement="Where the drift law speaks of a layer, it foretells whether its active inputs fall or rise",
-        expected=Expected(direction="more often right than going on as before"),
-        judge=foretells,
-        seeds=PAIRS,
-        effect="hit rate over the next five steps minus that of going on as before",
-        choices=("digits and a small grammar, 85 steps", "SGD with momentum at 0.02 and Adam at 0.001"),
-    ),
-)

@@ -4,7 +4,7 @@ parameters and a two-branch speech network with its phase; at small scale narrow
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from netvitals_lab import Claim, Config, Expected, Resources, Row, Study, models
+from netvitals_lab import Claims, Config, Resources, Row, Study, Verdict, models
 from netvitals_lab import data as datasets
 from netvitals_lab.data import Dataset, Split
 from netvitals_lab.data.audio import Audio
@@ -20,9 +20,9 @@ from netvitals_lab.data.dataset import probe_of
 from netvitals_lab.data.folder import root
 from netvitals_lab.data.speech import Speech, waveform
 from netvitals_lab.engine.claim import PAIRS
-from netvitals_lab.engine.judges import groups, matches
+from netvitals_lab.engine.judges import groups
 from netvitals_lab.models.two_branch import TwoBranchSpec, spectra
-from netvitals_lab.papers.weight_drift import drift_judges
+from netvitals_lab.papers.weight_drift import drift_claims
 from netvitals_lab.papers.weight_drift._networks import change_rows, site_rows, weight_rows, weights_of
 from netvitals_lab.papers.weight_drift._text import EMBEDDED, present, source, text
 from netvitals_lab.papers.weight_drift.cliff import FULL_DATA, FULL_STEPS, IMAGES
@@ -183,22 +183,21 @@ STUDIES = (
 )
 
 
-def _claims() -> Iterator[Claim]:
-    for tag, what, chosen, more in (
-        ("real", "networks on images and text", tuple(n for n in NETWORKS if n != "speech"), ()),
-        ("speech", "a speech network with magnitude and phase", ("speech",), ("synthetic tones at small scale",)),
-    ):
-        yield Claim(
-            id=f"weight-drift/C11-{tag}",
-            study=NAME,
-            statement=f"Inputs of activations sink in {what}",
-            expected=Expected(direction="pre-activations sink"),
-            judge=drift_judges.architectures,
-            uses=matches(network=chosen),
-            seeds=PAIRS,
-            effect="change of the mean input of activations, in its standard deviations",
-            choices=("constant rate, no decay", "two optimisers each", *more),
-        )
+claim = Claims("weight-drift", study=NAME, seeds=PAIRS)
 
+for tag, what, chosen, more in (
+    ("real", "networks on images and text", tuple(n for n in NETWORKS if n != "speech"), ()),
+    ("speech", "a speech network with magnitude and phase", ("speech",), ("synthetic tones at small scale",)),
+):
 
-CLAIMS = tuple(_claims())
+    @claim(
+        f"C11-{tag}",
+        "pre-activations sink",
+        statement=f"Inputs of activations sink in {what}",
+        uses={"network": chosen},
+        obstacle=drift_claims.too_short,
+        effect="change of the mean input of activations, in its standard deviations",
+        choices=("constant rate, no decay", "two optimisers each", *more),
+    )
+    def sinks(rows: Sequence[Row]) -> Verdict:
+        return drift_claims.sunk(rows)

@@ -94,7 +94,7 @@ class LiveTrace(Tracer):
 
     def ignore(self) -> None:
         """Record nothing more."""
-        self.error = RuntimeError("the pass is let alone")
+        self.error = RuntimeError("this forward pass is not traced")
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if self.error is not None:

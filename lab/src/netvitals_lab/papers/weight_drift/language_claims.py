@@ -1,16 +1,18 @@
-"""How language models decide the claims on sparsity growth, squares, their spikes, and clips: over paired seeds."""
+"""Claims 15 and 18–22 on language models: growth of sparsity, squares, their spikes, and clips, over paired seeds."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from netvitals.drift import amplification, intermediate_peak
-from netvitals_lab import Plot, Row, Series, Verdict, holds, not_judged, not_reproduced, not_run, underspecified
+from netvitals_lab import Claims, Plot, Row, Series, Verdict, holds, not_judged, not_reproduced, underspecified
+from netvitals_lab.engine.claim import PAIRS
 from netvitals_lab.engine.judges import compared, difference, means, paired, some
+from netvitals_lab.engine.judges.factors import together
 from netvitals_lab.engine.verdict import Fact
 
 ENOUGH = 200  # steps of a language model that claims may rest on
@@ -22,16 +24,10 @@ AMPLIFIED = 25.0
 MUON, ADAMW = "muon", "adamw"
 
 
-def grown(judge: Callable[[Sequence[Row]], Verdict]) -> Callable[[Sequence[Row]], Verdict]:
-    """A judge that says nothing about runs too short to show anything."""
-
-    def judged(rows: Sequence[Row]) -> Verdict:
-        steps = max(r["steps"] for r in rows)
-        if steps < ENOUGH:
-            return not_run(f"{steps} steps are too few for this claim; run it at a larger scale")
-        return judge(rows)
-
-    return judged
+def too_short(rows: Sequence[Row]) -> str:
+    """Runs too short to show anything."""
+    steps = max(r["steps"] for r in rows)
+    return f"{steps} steps are too few for this claim; run it at a larger scale" if steps < ENOUGH else ""
 
 
 def losses(rows: Sequence[Row]) -> dict[str, dict[int, float]]:
@@ -53,8 +49,54 @@ def zeros(rows: Sequence[Row], **where: Any) -> dict[int, float]:
     return means(rows, "hard", "seed", **where)
 
 
+def growth_plot(rows: Sequence[Row]) -> Plot:
+    series = []
+    for optimizer in dict.fromkeys(r["optimizer"] for r in rows):
+        mine = some(rows, quantity="layer", act="relu", optimizer=optimizer)
+        share = dict(sorted(means(mine, "hard", "step").items()))
+        series.append(Series(f"relu, {optimizer}", list(share), list(share.values()), line=True))
+    return Plot("training step", "share of exact zeros", series)
+
+
+def profiles(rows: Sequence[Row], act: str, key: str, optimizer: str = MUON) -> dict[int, list[float]]:
+    """One number a layer, by seed."""
+    mine = sorted(some(rows, quantity="final", act=act, optimizer=optimizer), key=lambda r: r["layer"])
+    return {seed: [r[key] for r in mine if r["seed"] == seed] for seed in dict.fromkeys(r["seed"] for r in mine)}
+
+
+def spike_plot(rows: Sequence[Row]) -> Plot:
+    series = []
+    for act in ("relu", "relu2"):
+        for optimizer in (MUON, ADAMW):
+            profile = np.mean(list(profiles(rows, act, "max_abs", optimizer).values()), axis=0).tolist()
+            layers = list(range(1, len(profile) + 1))
+            series.append(Series(f"{act}, {optimizer}", layers, profile, line=True, dashed=optimizer == ADAMW))
+    return Plot("layer", "largest activation", series, log_y=True)
+
+
+GPT = "weight-drift-gpt"
+
+
+claim = Claims("weight-drift", study=GPT, seeds=PAIRS, obstacle=too_short)
+
+
+@claim(
+    "C15",
+    "sparsity grows, in some layer to 90 %",
+    uses={"act": "relu"},
+    plot=growth_plot,
+    effect="share of exact zeros after training minus before, by recipe",
+    choices=(
+        "a GPT of 4 blocks and width 64 on bytes, 200 steps",
+        "two recipes: Muon with AdamW as in the paper, AdamW alone",
+    ),
+    question="Which recipe and how many steps give 90 %? With other recipes the level differs.",
+)
 def growth(rows: Sequence[Row]) -> Verdict:
-    """Zeros at the end minus at the start, by recipe; and whether any layer comes to 90 %."""
+    """With ReLU, drift makes GPT activations sparse, up to 90 %
+
+    Zeros at the end minus at the start, by recipe; and whether any layer comes to 90 %.
+    """
     facts: dict[str, Fact] = {}
     gains, most, ends = [], 0.0, []
     for optimizer in dict.fromkeys(r["optimizer"] for r in rows):
@@ -79,17 +121,21 @@ def growth(rows: Sequence[Row]) -> Verdict:
     return not_reproduced(most, max(g.power for g in gains), **more)
 
 
-def growth_plot(rows: Sequence[Row]) -> Plot:
-    series = []
-    for optimizer in dict.fromkeys(r["optimizer"] for r in rows):
-        mine = some(rows, quantity="layer", act="relu", optimizer=optimizer)
-        share = dict(sorted(means(mine, "hard", "step").items()))
-        series.append(Series(f"relu, {optimizer}", list(share), list(share.values()), line=True))
-    return Plot("training step", "share of exact zeros", series)
-
-
+@claim(
+    "C18-gpt",
+    "at most 2 % more loss than a control that is trained on equally long",
+    uses={"act": "gelu"},
+    effect="relative loss of the ReLU network above an equally trained control",
+    choices=(
+        "a GPT of 4 blocks and width 64 on bytes of one book, 200 steps, Muon as in the paper",
+        "2 % as negligible; the paper has no number",
+    ),
+)
 def relufied(rows: Sequence[Row]) -> Verdict:
-    """Loss after the swap and fine-tuning, over that of the control that was trained on equally long."""
+    """ReLUfication of a trained GPT recovers sparsity at negligible cost
+
+    Loss after the swap and fine-tuning, over that of the control that was trained on equally long.
+    """
     stages = {s: means(rows, "val_loss", "seed", quantity="relufied", stage=s) for s in ("trained", "control", "tuned")}
     swapped = means(rows, "val_loss", "seed", quantity="relufied", stage="swapped")
     gained = min(zeros(rows, quantity="relufied", stage="tuned").values())
@@ -102,8 +148,21 @@ def relufied(rows: Sequence[Row]) -> Verdict:
     return compared(cost, -1, margin=0.02, scaled=True, note=note, facts=facts)
 
 
+@claim(
+    "C19",
+    "as sparse and as good as ReLU",
+    uses=lambda c: c["act"] in ("relu", "relu2") and c["optimizer"] == "muon",
+    effect="relative loss of ReLU² above ReLU, and its zeros",
+    choices=(
+        "a GPT of 4 blocks and width 64 on bytes of one book, 200 steps, Muon as in the paper",
+        "1 % as equally good",
+    ),
+)
 def squared_ratio(rows: Sequence[Row]) -> Verdict:
-    """As good as ReLU within 1 %, and as sparse."""
+    """ReLU² has a good ratio of sparsity and accuracy in GPT
+
+    As good as ReLU within 1 %, and as sparse.
+    """
     found = {a: of for a, of in losses(rows).items() if a in ("relu", "relu2")}
     cost = [found["relu2"][s] / found["relu"][s] - 1 for s in found["relu2"] if s in found["relu"]]
     share = {a: zeros(rows, quantity="final", act=a, optimizer=MUON) for a in found}
@@ -119,14 +178,24 @@ def squared_ratio(rows: Sequence[Row]) -> Verdict:
     return verdict
 
 
-def profiles(rows: Sequence[Row], act: str, key: str, optimizer: str = MUON) -> dict[int, list[float]]:
-    """One number a layer, by seed."""
-    mine = sorted(some(rows, quantity="final", act=act, optimizer=optimizer), key=lambda r: r["layer"])
-    return {seed: [r[key] for r in mine if r["seed"] == seed] for seed in dict.fromkeys(r["seed"] for r in mine)}
-
-
+@claim(
+    "C20",
+    "25 times, within a factor of 2",
+    uses=lambda c: c["act"] in ("relu", "relu2"),
+    plot=spike_plot,
+    effect="mean layer maximum of ReLU² over that of ReLU",
+    choices=(
+        "a GPT of 4 blocks and width 64 on bytes, 200 steps",
+        "two recipes: Muon and AdamW",
+        "a factor of 2 as about",
+    ),
+    question="With which optimizer, and at which step, was 25 measured?",
+)
 def spikes(rows: Sequence[Row]) -> Verdict:
-    """Mean layer maximum of ReLU² over that of ReLU, with both optimizers."""
+    """ReLU² amplifies activation spikes in intermediate layers about 25 times
+
+    Mean layer maximum of ReLU² over that of ReLU, with both optimizers.
+    """
     facts: dict[str, Fact] = {}
     centre, inside, powers, pairs = {}, [], [], []
     for optimizer in (MUON, ADAMW):
@@ -156,18 +225,18 @@ def spikes(rows: Sequence[Row]) -> Verdict:
     return not_reproduced(value, max(powers), **more)
 
 
-def spike_plot(rows: Sequence[Row]) -> Plot:
-    series = []
-    for act in ("relu", "relu2"):
-        for optimizer in (MUON, ADAMW):
-            profile = np.mean(list(profiles(rows, act, "max_abs", optimizer).values()), axis=0).tolist()
-            layers = list(range(1, len(profile) + 1))
-            series.append(Series(f"{act}, {optimizer}", layers, profile, line=True, dashed=optimizer == ADAMW))
-    return Plot("layer", "largest activation", series, log_y=True)
-
-
+@claim(
+    "C21",
+    "lower loss, no activation above the clip",
+    uses=lambda c: c["act"].startswith(("relu2", "gelu2")) and c["optimizer"] == "muon",
+    effect="validation loss saved by the clip, paired by seed",
+    choices=("a GPT of 4 blocks and width 64 on bytes of one book, 200 steps, Muon as in the paper",),
+)
 def clipping(rows: Sequence[Row]) -> Verdict:
-    """Loss that the clip saves, where no activation is above it."""
+    """Clipping removes the spikes of ReLU² and lowers its loss
+
+    Loss that the clip saves, where no activation is above it.
+    """
     found = losses(rows)
     height = max(v for p in profiles(rows, "relu2:15", "max_abs").values() for v in p)
     clips = {"largest activation": height, **by_seed({a: v for a, v in found.items() if a.startswith("gelu2")})}
@@ -177,8 +246,38 @@ def clipping(rows: Sequence[Row]) -> Verdict:
     return compared(saved, 1, scaled=True, note="loss saved by the clip", facts={"by seed": saved, **clips})
 
 
+@claim(
+    "C21-thresholds",
+    "lower at each",
+    uses=lambda c: c["act"].startswith("relu2") and c["optimizer"] == "muon",
+    effect="validation loss saved by the clip, paired by seed",
+    choices=("a GPT of 4 blocks and width 64 on bytes of one book, 200 steps, Muon as in the paper",),
+    question="Which thresholds were tried, and how far do their losses differ?",
+)
+def clip_heights(rows: Sequence[Row]) -> Verdict:
+    """Clipped ReLU² has a lower loss than ReLU² wherever it is clipped: at 6, 15 or 50
+
+    Loss that a clip saves, at each height of the clip.
+    """
+    found = losses(rows)
+    clips = sorted((a for a in found if a.startswith("relu2:")), key=lambda a: float(a.split(":")[1]))
+    saved = {a: paired(found["relu2"], found[a]) for a in clips}
+    note = "loss saved by the clip"
+    return together({f"clip {a.split(':')[1]}": compared(d, 1, scaled=True, note=note) for a, d in saved.items()})
+
+
+@claim(
+    "C22",
+    "lowest",
+    uses={"optimizer": "muon"},
+    effect="validation loss of GELU² minus the best other, paired by seed",
+    choices=("a GPT of 4 blocks and width 64 on bytes of one book, 200 steps, Muon as in the paper",),
+)
 def lowest(rows: Sequence[Row]) -> Verdict:
-    """Loss of GELU² minus that of the best other activation, seed by seed."""
+    """GELU² has the lowest validation loss of the GPT configurations
+
+    Loss of GELU² minus that of the best other activation, seed by seed.
+    """
     found = {a: of for a, of in losses(rows).items() if len(of) > 1 or a == "gelu2"}
     centre = {a: float(np.mean(list(v.values()))) for a, v in found.items() if a != "gelu2"}
     best = min(centre, key=lambda a: centre[a])
