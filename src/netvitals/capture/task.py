@@ -75,11 +75,11 @@ class Task:
             odd = next((a for a in self.args if isinstance(a, Mapping | np.ndarray)), None)
             if odd is None:
                 raise
-            what, advice = ("a NumPy array", "torch.from_numpy(x) makes a tensor of it")
+            what, wanted = "a NumPy array", "torch.from_numpy(x)"
             if isinstance(odd, Mapping):
                 what = f"a dict of {', '.join(map(str, odd))}"
-                advice = "give (input, target), or a dict with the names of the arguments of forward"
-            raise TypeError(f"the model was called with {what} and raised {error!r}; {advice}") from error
+                wanted = "(input, target), or a dict with the names of the arguments of forward"
+            raise TypeError(f"the model was called with {what} and raised {error!r}; give {wanted}") from error
 
     def loss(self, output: Any) -> Tensor:
         """The loss of an ``output``, one number; a model's own ``output.loss`` where no loss function was given."""
