@@ -231,7 +231,7 @@ def test_vitals_by_name():
 @pytest.mark.parametrize(
     ("change", "error", "sentence"),
     [
-        ({"every": 0}, ValueError, "every must be a whole number of steps, at least 1, got 0"),
+        ({"every": 0}, ValueError, "every must be a whole number of steps, 1 or more, got 0"),
         ({"every": 2.5}, ValueError, "every must be a whole number"),
         ({"model": nn.ReLU()}, ValueError, "ReLU has no parameters"),
         ({"model": "resnet"}, TypeError, "watch needs a torch.nn.Module, got a str"),

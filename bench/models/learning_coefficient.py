@@ -148,12 +148,12 @@ def gate(rows: list[dict[str, Any]]) -> str:
 
 
 def show(out: Path) -> None:
-    """The table as Markdown."""
-    rows = json.loads(out.read_text())["rows"]
+    """The tables as Markdown."""
+    found = json.loads(out.read_text())
+    rows = found["rows"]
     print("| posterior | exact | mean of means | mean stderr | largest error / stderr | believed | promise kept |")
     print("|---|---|---|---|---|---|---|")
-    for name in dict.fromkeys(r["posterior"] for r in rows):
-        some = [r for r in rows if r["posterior"] == name]
+    for name, some in by_posterior(rows).items():
         believed = [r for r in some if r["ok"]] or some
         worst = max(abs(r["mean"] - r["exact"]) / r["stderr"] for r in believed)
         mean, error = (statistics.mean(r[k] for r in believed) for k in ("mean", "stderr"))
@@ -161,7 +161,51 @@ def show(out: Path) -> None:
             f"| {name} | {some[0]['exact']:.4f} | {mean:.4f} | {error:.4f} | {worst:.1f} | "
             f"{sum(r['ok'] for r in some)}/{len(some)} | {sum(map(kept, some))}/{len(some)} |"
         )
-    print(gate(rows))
+    print(gate(rows), "\n")
+    show_minibatches(found)
+    show_readouts(found["readout"])
+
+
+def by_posterior(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    return {name: [r for r in rows if r["posterior"] == name] for name in dict.fromkeys(r["posterior"] for r in rows)}
+
+
+def show_minibatches(found: dict[str, Any]) -> None:
+    peers = {(r["posterior"], r["lr"]): r["mean"] for r in found.get("devinterp", [])}
+    rates = sorted({lr for _, lr in peers})
+    print("| batches of 64 | exact | mean of means | off | mean stderr | rms z | heat | believed |", end="")
+    print("".join(f" devinterp, ε = {lr:g} |" for lr in rates))
+    print("|---|---|---|---|---|---|---|---|" + "---|" * len(rates))
+    for name, some in by_posterior(found["minibatches"]).items():
+        exact = some[0]["exact"]
+        mean, error, heat = (statistics.mean(r[k] for r in some) for k in ("mean", "stderr", "heat"))
+        rms = math.sqrt(statistics.mean(((r["mean"] - exact) / r["stderr"]) ** 2 for r in some))
+        theirs = [peers.get((name, lr), math.nan) for lr in rates]
+        cells = [
+            "diverged" if v is None else "" if math.isnan(v) else f"{v:.3f} ({v / exact - 1:+.0%})" for v in theirs
+        ]
+        print(
+            f"| {name.removeprefix('minibatches of 64, ')} | {exact:.4f} | {mean:.4f} | {mean / exact - 1:+.1%} | "
+            f"{error:.2g} | {rms:.2f} | {heat:+.1%} | {sum(r['ok'] for r in some)}/{len(some)} |"
+            + "".join(f" {cell} |" for cell in cells)
+        )
+    print(gate(found["minibatches"]), "\n")
+
+
+def show_readouts(rows: list[dict[str, Any]]) -> None:
+    print("| posterior | n | exact at n | sampled | readout: λ, m | limit |")
+    print("|---|---|---|---|---|---|")
+    right = []
+    for r in rows:
+        right.append(abs(r["sampled"] - r["exact"]) <= 3 * r["sampled_stderr"])
+        m = f", m = {r['m']:g}" if r["m"] else ""
+        said = "none" if r["lambda"] is None else f"{r['lambda']:.4g}" + (f" ± {r['stderr']:.2g}" if r["stderr"] else m)
+        limit = "open" if r["limit"] is None else f"{r['limit']:.4g}"
+        print(
+            f"| {r['posterior']} | {r['n']:,} | {r['exact']:.4f} | {r['sampled']:.4f} ± {r['sampled_stderr']:.2g} | "
+            f"{said} | {limit} |"
+        )
+    print(f"{len(rows)} posteriors: sampled within three standard errors in {sum(right)}")
 
 
 def stored(out: Path, part: str) -> dict[str, Any]:
@@ -206,18 +250,17 @@ def readouts(out: Path) -> None:
 
 
 def minibatches(groups: int, out: Path) -> None:
-    """Chains on batches of 64 in groups of four, each with its own mean and error, tuned and run together."""
+    """Chains of 200 draws on batches of 64 in groups of four, each with its own error, tuned and run together."""
     for name, make in catalogue().items():
         whole = stored(out, "minibatches")
-        p = make()
-        if p.batch_size is None or name in {r["posterior"] for r in whole["minibatches"]}:
+        if not name.startswith("minibatches") or name in {r["posterior"] for r in whole["minibatches"]}:
             continue
-        start = time.process_time()
+        p, start = make(), time.process_time()
         copies = Replicas(p.model, half_square)
         streams = [NoiseSource(0, c) for c in range(4 * groups)]
-        chain = Langevin(copies, p.batch, streams=streams, nbeta=p.nbeta, gamma=p.gamma, batch=p.batch_size)
-        chain.burn(1000, "auto", True, lambda: None)
-        seen, virials = chain.sample(400, 10, observer(copies.start, 0), lambda: None)
+        chain = Langevin(copies, p.batch, streams=streams, nbeta=p.nbeta, gamma=p.gamma, batch=64)
+        chain.burn(500, "auto", True, lambda: None)
+        seen, virials = chain.sample(200, 10, observer(copies.start, 0), lambda: None)
         for group in range(groups):
             some = slice(4 * group, 4 * group + 4)
             traces = {k: trace[some] for k, trace in zip(names(), seen)}
@@ -244,16 +287,14 @@ def minibatches(groups: int, out: Path) -> None:
 
 def peer_on_minibatches(out: Path) -> None:
     """devinterp's SGLD with 4 chains × 1,500 draws after 500 steps, at two learning rates."""
-    for name, make in catalogue().items():
-        p = make()
-        if p.batch_size is None:
-            continue
-        for lr in (1e-4, 1e-3):
+    targets = {name: make() for name, make in catalogue().items() if name.startswith("minibatches")}
+    for lr in (1e-4, 1e-3):
+        for name, p in targets.items():
             found = stored(out, "devinterp")
             if any(r["posterior"] == name and r["lr"] == lr for r in found["devinterp"]):
                 continue
             try:
-                mean, _, seconds = theirs(p, lr, 1500, 4, p.batch_size, seed=0, burn=500)
+                mean, _, seconds = theirs(p, lr, 1500, 4, 64, seed=0, burn=500)
             except RuntimeError:  # it stops at the first NaN
                 mean, seconds = math.nan, math.nan
             numbers = {"mean": mean, "cpu_seconds": round(seconds, 2)}

@@ -1,6 +1,6 @@
-"""Dead directions against the tools people use now, measured side by side: learning coefficient, K-FAC, DDCAdam.
+"""Dead directions against the tools people use now, measured side by side: K-FAC, DDCAdam.
 
-    python bench/models/singular.py [--rounds 9] [--tasks llc,kfac,ddcadam,order]
+    python bench/models/singular.py [--rounds 9] [--tasks kfac,ddcadam,order]
 
 Variants take turns within a round, so that what else the machine does falls on all of them alike; CPU time of the
 process is counted, one thread. Printed are medians over rounds of the ratio to our own time in the round. Peers that
@@ -31,7 +31,6 @@ from netvitals_lab import models
 warnings.filterwarnings("ignore")
 logging.disable(logging.WARNING)
 torch.set_num_threads(1)
-CHAINS, DRAWS, BATCH, STEP, GAMMA = 4, 200, 64, 1e-4, 100.0
 
 
 def problem() -> tuple[nn.Sequential, Tensor, Tensor]:
@@ -73,60 +72,6 @@ def show(title: str, found: dict[str, tuple[float, float]]) -> None:
     print(title)
     for name, (ratio, milliseconds) in found.items():
         print(f"  {name:34s} {ratio:7.2f} × ours   ({milliseconds:.1f} ms of CPU)")
-
-
-def llc(rounds: int) -> None:
-    net, x, y = problem()
-    values: dict[str, list[float]] = {"three-point": [], "normal": [], "devinterp": []}
-    nbeta = 512 / torch.log(torch.tensor(512.0)).item()
-
-    def ours(noise: str = "three-point") -> None:
-        found = singular.learning_coefficient(
-            net,
-            F.cross_entropy,
-            (x, y),
-            chains=CHAINS,
-            draws=DRAWS,
-            burn_in=0,
-            step_size=STEP,
-            localization=GAMMA,
-            nbeta=nbeta,
-            batch_size=BATCH,
-            noise=noise,
-            seed=len(values[noise]),
-        )
-        values[noise].append(statistics.mean(found.per_chain[: CHAINS // 2]))  # at ε, as the peer, not extrapolated
-
-    def theirs() -> None:
-        from devinterp.optim import SGLD
-        from devinterp.slt.sampler import estimate_learning_coeff_with_summary
-        from devinterp.utils import evaluate_ce
-
-        loader = DataLoader(TensorDataset(x, y), batch_size=BATCH, shuffle=True)
-        with torch.no_grad():
-            baseline = float(F.cross_entropy(net(x), y))  # on all the data, as ours
-        found = estimate_learning_coeff_with_summary(
-            copy.deepcopy(net),
-            loader,
-            evaluate=evaluate_ce,
-            sampling_method=SGLD,
-            optimizer_kwargs={"lr": STEP, "localization": GAMMA, "nbeta": nbeta},
-            num_chains=CHAINS,
-            num_draws=DRAWS,
-            num_burnin_steps=0,
-            init_loss=baseline,
-            seed=len(values["devinterp"]),
-            verbose=False,
-        )
-        values["devinterp"].append(float(found["llc/mean"]))
-
-    show(
-        f"learning coefficient, {CHAINS} chains × {DRAWS} draws, batch {BATCH}, equal step, γ and nβ",
-        race({"netvitals": ours, "netvitals, normal noise": lambda: ours("normal"), "devinterp 1.3.2": theirs}, rounds),
-    )
-    for name, runs in values.items():
-        if len(runs) > 1:
-            print(f"  {name:34s} λ = {statistics.mean(runs):.3f} ± {statistics.stdev(runs) / len(runs) ** 0.5:.3f}")
 
 
 def kfac(rounds: int) -> None:
@@ -252,7 +197,7 @@ def order(rounds: int) -> None:
     print(f"kl_order of one direction: {found.passes} forward-mode passes (at most 12)")
 
 
-TASKS = {"llc": llc, "kfac": kfac, "ddcadam": ddcadam, "order": order}
+TASKS = {"kfac": kfac, "ddcadam": ddcadam, "order": order}
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ LOCALIZATION = 100.0
 
 
 def gpt(smoke: bool) -> tuple[Piece, tuple[torch.Tensor, torch.Tensor]]:
-    steps, examples = (20, 64) if smoke else (800, EXAMPLES)
+    steps, examples = (20, 64) if smoke else (400, EXAMPLES)
     size = "depth=1,heads=2,width=8" if smoke else "depth=1,heads=2,width=16"
     model = models.build(f"gpt-micro,vocab={VOCABULARY},context={CONTEXT},act=gelu,norm=layer,{size}", seed=0)
     x, y = windows(chain(VOCABULARY, seed=0), CONTEXT, examples, seed=0)(0)
@@ -70,22 +70,23 @@ def main() -> None:
     arguments = options(__doc__ or "")
     out, smoke = arguments.out, arguments.smoke
     piece, batch = gpt(smoke)
-    states = checkpoints(piece, (5, 19) if smoke else (100, 200, 400, 799))
+    states = checkpoints(piece, (5, 19) if smoke else (50, 100, 200, 399))
     run = watched(piece, out)
 
-    rates = singular.rates(piece.model, "cross_entropy", (batch[0][:64], batch[1][:64]))
+    few = batch[0][:32], batch[1][:32]
+    rates = singular.rates(piece.model, "cross_entropy", few)
     print(f"== Rates after training\n{rates}")
     rates.plot().save(out / "dead-rates.svg")
 
     heads = {}
     for step, state in states.items():
         piece.model.load_state_dict(state)
-        found = singular.readout(piece.model, "cross_entropy", batch, units=1, chains=0, static=True).static
+        found = singular.readout(piece.model, "cross_entropy", few, units=1, chains=0, static=True).static
         heads[step] = found.attention
     print("== Heads at the last checkpoint", *found.attention, sep="\n")
     weakest(heads).save(out / "dead-heads.svg")
 
-    few = {"draws": 20, "thin": 2} if smoke else {"draws": 120}
+    short = {"draws": 20, "thin": 2} if smoke else {"draws": 60, "burn_in": 500}
     history = singular.coefficient_history(
         piece.model,
         next_token,
@@ -93,11 +94,11 @@ def main() -> None:
         checkpoints=states,
         localization=LOCALIZATION,
         batch_size=16 if smoke else 64,
-        **few,
+        **short,
     )
     print(f"== λ over training, minibatches\n{history}\n{history.coefficients[-1]}")
     exact = singular.learning_coefficient(
-        piece.model, next_token, batch, localization=LOCALIZATION, draws=20 if smoke else 60
+        piece.model, next_token, batch, localization=LOCALIZATION, draws=20 if smoke else 40
     )
     print(f"== λ at the last checkpoint, all the data in every move\n{exact}")
     picture = history.plot()

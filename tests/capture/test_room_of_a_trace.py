@@ -65,7 +65,7 @@ def test_what_does_not_fit_is_let_go_said_and_read_on_the_next_step(room, monkey
     assert alive[0] <= 2
     read = {step: {r.site: r.value for r in watching.measurements if r.step == step} for step in range(3)}
     assert len(read[0]) < 8 and len(read[1]) == len(read[2]) == 8
-    assert "no room" in watching.skipped["silu()#8 (traced pass)"]
+    assert "not enough memory" in watching.skipped["silu()#8 (traced pass)"]
 
 
 def test_names_and_numbers_are_the_same_with_and_without_room(monkeypatch):

@@ -66,4 +66,4 @@ def test_without_a_name_all_rules_are_listed_and_wrong_names_get_a_sentence(call
     assert code == 0 and "learning rate too high" in out and len(out.splitlines()) > 50
     assert call("explain", "learning rate to high")[0] == 2
     assert "finding number 3 of which run" in call("explain", "3")[2]
-    assert "there is no number 99" in call("explain", "99", str(run))[2]
+    assert "there is no finding number 99" in call("explain", "99", str(run))[2]

@@ -101,7 +101,7 @@ def test_coefficient_over_checkpoints(call, tmp_path):
     assert all(r["r_hat"] > 0.9 and r["effective_draws"] > 1 and (r["ok"] or r["note"]) for r in found)
     assert all({"well", "below", "gain", "worst"} <= set(r) for r in found)
     page = (tmp_path / "llc.html").read_text()
-    assert "learning coefficient" in page and "held by the well" in page and "effective draws" in page
+    assert "learning coefficient" in page and "inside the well" in page and "effective draws" in page
     code, out, _ = call("coefficient", "dead_factory:make", "step200.pt", "--draws", "10", "--chains", "2", "--by-part")
     assert code == 0 and "0, step 200: λ" in out and "2, step 200: λ" in out and "effective draws" in out
     code, out, _ = call("coefficient", "dead_factory:make", "--draws", "4", "--part", "head=2.*", "--json")

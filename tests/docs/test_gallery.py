@@ -31,7 +31,7 @@ def test_a_script_makes_runs_and_reports_without_packages_or_data(script, tmp_pa
 
 
 def test_every_script_has_its_page_and_every_page_its_script():
-    assert [p.stem for p in PAGES] == [p.stem for p in SCRIPTS] and len(PAGES) == 10
+    assert [p.stem for p in PAGES] == [p.stem for p in SCRIPTS] and len(PAGES) == 11
     index = (GALLERY / "index.md").read_text(encoding="utf-8")
     assert all(f"]({page.name})" in index for page in PAGES)
 

@@ -32,7 +32,7 @@ def test_sources_that_cannot_be_read_get_a_sentence():
         diagnose("runs/first")
     with pytest.raises(TypeError, match="expected Measurement"):
         diagnose([1, 2, 3])
-    with pytest.raises(ValueError, match="lacks value"):
+    with pytest.raises(ValueError, match="has no value"):
         diagnose(pl.DataFrame({"step": [1], "vital": ["a"], "site": ["b"], "metric": ["c"]}))
 
 

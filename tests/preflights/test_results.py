@@ -124,7 +124,7 @@ def test_exit_codes(factories):
     assert found.exit_code == 1 and "FAILED  double softmax" in found.output
     assert ET.parse("j.xml").getroot().get("failures") != "0"
     assert (factories / "page.html").is_file()
-    with pytest.raises(ValueError, match=r"must return 4 things, model, loss_fn, loader and optimizer; it returned 3"):
+    with pytest.raises(ValueError, match=r"must return 4 values, model, loss_fn, loader and optimizer; it returned 3"):
         CliRunner().invoke(app, ["preflight", "mine_to_check:three"], catch_exceptions=False)
 
 
@@ -133,7 +133,7 @@ def test_what_cannot_run_has_exit_code_2(factories, capsys):
 
     with pytest.raises(SystemExit) as ended:
         main(["preflight", "mine_to_check:three"])
-    assert ended.value.code == 2 and "must return 4 things" in capsys.readouterr().err
+    assert ended.value.code == 2 and "must return 4 values" in capsys.readouterr().err
 
 
 def test_json(factories):
@@ -146,7 +146,7 @@ def test_json(factories):
 
 def test_a_watch_that_looks_before_it_begins():
     model, loss, loader, optimizer = made(softmax=True)
-    with pytest.warns(RuntimeWarning, match="checks before training failed: double softmax"):
+    with pytest.warns(RuntimeWarning, match="failed checks before training: double softmax"):
         watch = nv.watch(model, optimizer, preflight=(loss, loader))
     watch.close()
     assert watch.preflight["double softmax"].status == "failed"

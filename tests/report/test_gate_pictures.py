@@ -34,7 +34,7 @@ def test_the_law_is_drawn_beside_what_was_measured(run):
     assert set(clouds) == {"after a BatchNorm", "after a layer", "equal"}
     norm = clouds["after a BatchNorm"]
     assert len(norm.x) == 24 and np.abs(np.array(norm.x) - norm.y).mean() < 0.05  # by channel, from μ and σ alone
-    assert "the 2 layers" in law.caption and "(μ − z_low)/σ" in margins.caption
+    assert "2 layers" in law.caption and "(μ − z_low)/σ" in margins.caption
 
 
 def test_margins_are_those_of_the_first_and_the_last_look(run):

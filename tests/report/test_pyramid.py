@@ -101,5 +101,5 @@ def test_a_page_counts_all_that_was_measured_and_not_what_is_left_of_it(tmp_path
     assert totals == (measured, len(broken), 5.0, -1.0)
     assert totals == table(open_run(tmp_path / "run")).counted()
     said = " ".join(words.sentences(numbers.table, Findings(()), kind="run", status="finished"))
-    assert f"on {measured:,} measured steps" in said and "not a number on three steps" in said
+    assert f"on {measured:,} measured steps" in said and "NaN or infinite on three steps" in said
     assert words.loss_caption(numbers.table).startswith("5 →") and "lowest -1" in words.loss_caption(numbers.table)

@@ -153,7 +153,7 @@ def test_a_checkup_is_a_page_too(tmp_path):
     batch = torch.randn(32, 4), torch.randint(2, (32,))
     path = nv.checkup(model, nn.functional.cross_entropy, batch, curvature=False).to_html(tmp_path / "checkup.html")
     text = Path(path).read_text(encoding="utf-8")
-    assert "Checkup of Sequential" in text and "One checkpoint was examined" in text
+    assert "Checkup of Sequential" in text and "One checkpoint was measured" in text
     assert {m["metric"] for m in metrics_of(text)} >= {"density@0.01", "hard", "grad_norm"}
 
 

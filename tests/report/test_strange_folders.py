@@ -174,11 +174,11 @@ def test_a_name_with_any_ascii_character_is_listed_and_shown(tmp_path, code):
         ("/api/site?run=a", "site="),
         ("/api/compare", "run="),
         ("/api/difference", "vital="),
-        ("/api/difference?vital=loss&metric=loss", "between two runs"),
-        ("/api/difference?run=a&vital=loss&metric=loss", "between two runs"),
-        ("/api/difference?run=a&run=a&run=a&vital=loss&metric=loss", "between two runs"),
+        ("/api/difference?vital=loss&metric=loss", "exactly two runs"),
+        ("/api/difference?run=a&vital=loss&metric=loss", "exactly two runs"),
+        ("/api/difference?run=a&run=a&run=a&vital=loss&metric=loss", "exactly two runs"),
         ("/api/difference?run=a&run=a", "vital="),
-        ("/api/metric?run=a&vital=loss&metric=loss&start=x&stop=2", "start and stop are steps"),
+        ("/api/metric?run=a&vital=loss&metric=loss&start=x&stop=2", "start and stop must be step numbers"),
     ],
 )
 def test_a_request_without_what_it_needs_is_told_what(tmp_path, place, needs):

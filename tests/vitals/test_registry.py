@@ -325,7 +325,7 @@ def test_the_command_lists_all_and_one(capsys):
     assert code == 0 and all(f"{name}  {vital.title}" in text for name, vital in vitals.REGISTRY.items())
     _, text, _ = run("vitals", "spikes")
     assert (
-        "99.9 % quantile of the absolute activations |a| (activation)" in text
+        "99.9 % quantile of the absolute activations (activation)" in text
         and "every 5th measured step" in text
         and "gates" not in text
     )

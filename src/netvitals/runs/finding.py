@@ -120,11 +120,12 @@ class Finding:
         return "\n".join([*lines, *(f"  {line}" for line in self.effects())])
 
     def brief(self) -> str:
-        """What and what to change, for a finding that stands beside more severe ones."""
+        """Return problem and advice in short, for a finding that is shown below more severe ones."""
         return f"{self.severity.upper()}  {self.what}{self.dated}" + (f"\n  fix: {self.advice}" if self.advice else "")
 
     def effects(self) -> list[str]:
-        """The alarms that follow from this one, at most three, and the names of what else was noticed below it.
+        """Return at most three critical findings or warnings caused by this one, and the names of its other
+        consequences.
 
         >>> below = (Finding("warning", "", "Layer 1 is dead."), Finding("note", "", "A spike.", rule="spikes"))
         >>> Finding("critical", "", "The learning rate is too high.", consequences=below).effects()

@@ -40,7 +40,7 @@ class Imbalance(Vital):
         "keeps this difference constant."
     )
     metrics: ClassVar = {
-        "imbalance": Metric("‖Wₗ₊₁‖² − ‖Wₗ‖² − ‖bₗ‖²", "weight²"),
+        "imbalance": Metric("imbalance of two layers: ‖Wₗ₊₁‖² − ‖Wₗ‖² − ‖bₗ‖²", "weight²"),
         "relative": Metric("imbalance divided by ‖Wₗ₊₁‖² + ‖Wₗ‖² + ‖bₗ‖²; between −1 and 1"),
     }
     absent = (
@@ -113,7 +113,7 @@ class StepAccounting(Vital):
         "weight decay make the two differ."
     )
     metrics: ClassVar = {
-        "delta": Metric("‖Wₗ₊₁‖² − ‖Wₗ‖² − ‖bₗ‖² after the step", "weight²"),
+        "delta": Metric("imbalance ‖Wₗ₊₁‖² − ‖Wₗ‖² − ‖bₗ‖² after the step", "weight²"),
         "change": Metric("change of the imbalance in this step", "weight²"),
         "predicted": Metric("change of the imbalance that plain SGD with the same gradients would make", "weight²"),
         "gap": Metric("measured change minus the change under plain SGD", "weight²"),

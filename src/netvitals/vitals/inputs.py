@@ -37,7 +37,7 @@ class Inputs(Vital):
     metrics: ClassVar = {
         "mean": Metric("mean over all entries", "input"),
         "std": Metric("standard deviation over all entries", "input"),
-        "max_abs": Metric("largest absolute input |x|", "input"),
+        "max_abs": Metric("largest absolute input", "input"),
         "varying": Metric("mean standard deviation of a feature over examples, divided by the overall one"),
         "mark": Metric("a weighted sum of all inputs, to recognise batches that repeat", "input"),
     }

@@ -60,9 +60,9 @@ class OptimizerSettings(Vital):
         "effective_lr": Metric("update per gradient: lr/(1 − momentum) for SGD, mean of lr/(√v + ε) for Adam"),
         "decay": Metric("fraction of each weight that weight decay removes in this step", "share"),
         "lr_past": Metric("sum of learning rates since the start of watching"),
-        "decay_past": Metric("integrated decay: sum of the decays since the start of watching"),
+        "decay_past": Metric("integrated weight decay since the start of watching"),
         "lr_rest": Metric("sum of the learning rates from now to the end of training"),
-        "decay_rest": Metric("integrated decay from now to the end of training"),
+        "decay_rest": Metric("integrated weight decay from now to the end of training"),
     }
     absent = "no torch optimizer that holds parameters of the model was seen"
     headline = ("lr", "decay_rest", "effective_lr")

@@ -50,7 +50,7 @@ class Outputs(Vital):
         "accuracy": Metric("accuracy: fraction of rows whose largest output is at the label", "share"),
         "spread": Metric("standard deviation of the outputs of one row, averaged over rows"),
         "rows": Metric("number of output rows that the loss uses", "rows"),
-        "classes": Metric("number of outputs in a row", "classes"),
+        "classes": Metric("number of outputs per row", "classes"),
     }
     absent = "no gradient arrived at rows of two or more outputs"
     headline = ("accuracy", "scale")

@@ -60,8 +60,8 @@ class Spikes(Vital):
     title = "Spikes"
     meaning = "Single activations that are much larger than all others, and where they occur."
     metrics: ClassVar = {
-        "max_abs": Metric("largest absolute activation |a|", "activation"),
-        "p999": Metric("99.9 % quantile of the absolute activations |a|", "activation"),
+        "max_abs": Metric("largest absolute activation", "activation"),
+        "p999": Metric("99.9 % quantile of the absolute activations", "activation"),
         "max_over_mean": Metric("largest |a| divided by mean |a|"),
         "max_over_median": Metric("largest |a| divided by the median of the non-zero |a|"),
         "kurtosis": Metric("kurtosis: fourth central moment divided by the squared variance"),

@@ -52,7 +52,7 @@ class Training(Vital):
         "unused_statistics": Metric("batch norm layers in eval mode whose statistics were never updated", "modules"),
         "eval_dropouts": Metric("dropout layers in eval mode", "modules"),
         "zero_share": Metric("fraction of exact zeros in a sample of gradient entries", "share"),
-        "smallest": Metric("smallest non-zero size in a sample of gradient entries", "gradient"),
+        "smallest": Metric("smallest non-zero absolute value in a sample of gradient entries", "gradient"),
         "multiples": Metric("fraction of sampled gradient entries that are multiples of the smallest one", "share"),
     }
     absent = "no gradient arrived at a parameter"

@@ -160,9 +160,9 @@ def test_a_loss_beside_the_logits_is_refused_with_a_sentence():
 
 def test_what_is_missing_gets_a_sentence():
     plain = Net(lambda z, loss: z).double()
-    with pytest.raises(TypeError, match="no loss_fn was given, and the model's output, a Tensor, holds no loss"):
+    with pytest.raises(TypeError, match="no loss_fn was given, and the model's output, a Tensor, contains no loss"):
         between_layers(plain, None, {"x": X}, probes=4)
-    with pytest.raises(TypeError, match="needs a target; this dict has x, shift"):
+    with pytest.raises(TypeError, match="needs a target, but this dict has only x, shift"):
         between_layers(plain, "ce", {"x": X, "shift": SHIFT}, probes=4)
     other = Net(lambda z, loss: {"loss": loss}).double()
     with pytest.raises(ValueError, match="own loss does not depend on its outputs alone"):

@@ -66,7 +66,7 @@ def test_a_failed_checkpoint_gets_advice_that_its_user_does_not_follow_already()
 
 @pytest.mark.filterwarnings("ignore:None of the inputs")
 def test_reentrant_checkpoints_are_named():
-    with pytest.raises(ValueError, match="pass use_reentrant=False"):
+    with pytest.raises(ValueError, match="Pass use_reentrant=False"):
         curvature.trace(Checkpointed(True), F.mse_loss, batch_of(torch.float32), probes=4)
 
 

@@ -262,3 +262,12 @@ def test_a_model_without_a_law_is_recorded_all_the_same():
         spectra_history(net, "mse", torch.randn(20, 3), checkpoints={0: {}})
     with pytest.raises(KeyError, match="no layer 'x'"):
         found.fits("x", "given") if "given" in found.axes else found._of("x")
+
+
+def test_a_picture_has_predicted_and_measured_exponents():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 2))
+    found = rates(net, "mse", torch.randn(32, 3))
+    drawn = {s.name: list(s.y) for s in found.plot().series}
+    assert drawn["G, predicted"] == [2, 0] and drawn["A, predicted"] == [0, 2]
+    assert drawn["G, measured"] == [p.fit.slope for p in found.parts if p.factor == "G"]

@@ -16,15 +16,17 @@ from netvitals.singular.networks.posteriors import (
     white,
 )
 
+AWAY = (0.03, 0.1, 0.2, 0.3, 0.5)
 
-def on_a_grid(loss, nbeta, gamma, reach, points=1601):
-    """nβ E[L] of a loss of two parameters, by the midpoint rule on a grid that is dense about 0."""
+
+def on_a_grid(loss, nbeta, gamma, reach, points=1601, at=0.0):
+    """nβ E[L] of a loss of two parameters with a well about (at, at), by the midpoint rule on a grid dense about 0."""
     t = np.linspace(-1, 1, points)
     u = np.sinh(9 * t) / math.sinh(9) * reach
     cell = np.gradient(u)
     a, b = np.meshgrid(u, u, indexing="ij")
     energy = nbeta * loss(a, b)
-    weight = np.exp(-energy - gamma / 2 * (a * a + b * b)) * np.outer(cell, cell)
+    weight = np.exp(-energy - gamma / 2 * ((a - at) ** 2 + (b - at) ** 2)) * np.outer(cell, cell)
     return float((energy * weight).sum() / weight.sum())
 
 
@@ -59,18 +61,42 @@ def test_a_dead_tanh_unit_agrees_with_a_plain_grid():
     assert p.exact == pytest.approx(on_a_grid(loss, p.nbeta, 1.0, reach=7.0, points=801), rel=3e-3)
 
 
+@pytest.mark.parametrize("a", [0.1, 0.3])
+def test_off_the_singular_point_agrees_with_a_plain_grid(a):
+    p = catalogue()[f"ab, a = b = {a}"]()
+    second = float(p.x.square().mean())
+    grid = on_a_grid(lambda u, v: second * (u * v - a * a) ** 2 / 2, p.nbeta, 1.0, reach=7.0, at=a)
+    assert p.exact == pytest.approx(grid, rel=2e-3)
+
+
+def test_between_singular_and_regular_the_coefficient_rises():
+    exact = [catalogue()[name]().exact for name in ["tanh unit, dead", *(f"tanh unit, a = {a}" for a in AWAY)]]
+    assert exact == sorted(exact) and exact[0] < 0.4 and 0.7 < exact[-1] < catalogue()["tanh unit, alive"]().exact
+
+
+def test_noise_that_a_unit_cannot_fit_changes_little_and_agrees_with_a_plain_grid():
+    p = catalogue()["minibatches of 64, tanh unit, dead"]()
+    x, y = (t[:, 0].numpy() for t in p.batch)
+    assert y.std() > 0.4
+
+    def loss(a, b):
+        return sum((a * np.tanh(b * v) - t) ** 2 - t * t for v, t in zip(x, y)) / len(x) / 2
+
+    assert p.exact == pytest.approx(on_a_grid(loss, p.nbeta, 1.0, reach=7.0, points=301), rel=5e-3)
+
+
 def test_a_regular_model_is_half_its_parameters_less_what_the_well_holds():
     assert of_regular(np.ones(6), 1e9) == pytest.approx(3.0)
     assert of_regular(np.ones(4), 141.0, 1000.0) == pytest.approx(0.247, abs=1e-3)
 
 
 def test_every_posterior_of_the_catalogue_stands_at_its_minimum():
-    cheap = [n for n in catalogue() if "rank 1" not in n and "two" not in n]
+    cheap = [n for n in catalogue() if not any(word in n for word in ("rank 1", "two", "minibatches of 64, a"))]
     assert len(catalogue()) >= 25 and len(cheap) > 20
     for name in cheap:
         p = catalogue()[name]()
         x, y = p.batch
         loss = half_square(p.model(x), y)
         gradients = torch.autograd.grad(loss, list(p.model.parameters()), allow_unused=True)
-        assert p.name == name and 0 < p.exact < 10
-        assert all(g is None or float(g.abs().max()) < 1e-9 for g in gradients), name
+        assert p.name == name and 0 < p.exact < 100
+        assert all(g is None or float(g.abs().max()) < 1e-7 for g in gradients), name

@@ -66,7 +66,7 @@ def test_a_checkpoint_that_is_no_minimum_is_called_so():
     assert found.coefficients[0].mean < 0 and "not a minimum" in str(found) and "step 7" in str(found)
 
 
-def test_diverged_chains_are_counted_in_words():
+def test_chains_that_never_move_are_said_in_words():
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
     x, y = torch.randn(100, 6), torch.randint(0, 3, (100,))
@@ -80,7 +80,19 @@ def test_diverged_chains_are_counted_in_words():
         step_size=1e6,
         batch_size=10,
     )
-    assert found.coefficients[0].health.diverged and "chains diverged and are left out" in str(found)
+    assert not found.coefficients[0].ok and "no move was accepted" in str(found)
+
+
+def test_a_history_draws_what_is_believed_apart_from_what_is_not():
+    net = linear_net(2)
+    x = torch.randn(200, 4, dtype=torch.float64)
+    batch = (x, net(x).detach())
+    state = net.state_dict()
+    off = {name: value + 1.0 for name, value in state.items()}
+    found = coefficient_history(net, "mse", batch, checkpoints={0: off, 5: state}, chains=2, draws=60)
+    believed = [s for s, c in zip(found.steps, found.coefficients) if c.ok]
+    drawn = {s.name: list(s.x) for s in found.plot().series}
+    assert drawn.get("λ", []) == believed and 0 in drawn["λ, not to be believed"]
 
 
 def test_wrong_checkpoints_get_a_sentence():

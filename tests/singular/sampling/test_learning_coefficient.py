@@ -9,10 +9,12 @@ import pytest
 import torch
 from torch import nn
 
-from netvitals.anatomy import Replicas
+import reader_models
+from netvitals.anatomy import Replicas, plain_kernels
+from netvitals.capture import mapped
 from netvitals.singular import learning_coefficient, rlct_deep_linear
 from netvitals.singular.networks.posteriors import catalogue, half_square
-from netvitals.singular.sampling.data import Data
+from netvitals.singular.sampling.data import Data, gathered
 from netvitals.singular.sampling.langevin import Langevin
 from netvitals.singular.sampling.noise import NoiseSource
 
@@ -232,6 +234,28 @@ def test_the_noise_of_batches_is_left_out_of_the_momentum():
         warm[keeps] = losses[0].mean() / 4.983 - 1
         assert virials.mean() / 10 == pytest.approx(warm[keeps], abs=0.05)
     assert abs(warm[True]) < 0.05 and warm[False] > warm[True] + 0.06, warm
+
+
+@pytest.mark.parametrize("name", reader_models.NAMES)
+def test_minibatches_of_any_architecture(name):
+    """Beside w* by so little that the loss is its slope, ∇L(w*)ᵀδ, whatever rows a batch has."""
+    model, loss_fn, batch = reader_models.make(name)
+    batch = mapped(batch, lambda t: t.double() if t.is_floating_point() else t)
+    data = gathered(model.double().eval(), loss_fn or "cross_entropy", batch)
+    with plain_kernels():
+        chain = Langevin(
+            Replicas(data.model, data.loss_fn),
+            (data.x, data.y),
+            streams=[NoiseSource(0, c) for c in range(2)],
+            nbeta=1.0,
+            gamma=0.0,
+            batch=4,
+        )
+        away = 3e-4 * torch.randn_like(chain.w)  # far enough for models that compute in single precision inside
+        rise, forces = chain.batch()(chain.w + away)
+    slope = chain.slope.expand_as(away)
+    assert torch.allclose(rise, (away * slope).sum(1), rtol=0.05, atol=5e-6), (rise, (away * slope).sum(1))
+    assert float((forces.mean(1) - slope).norm() / slope.norm()) < 0.1
 
 
 def mixed(loss, gradient):

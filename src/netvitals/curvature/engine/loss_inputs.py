@@ -81,8 +81,9 @@ class LossInputs:
             return t  # made by the loss itself
         elif t.grad_fn._sequence_nr() < self._start:
             raise ValueError(
-                f"loss_fn reads a tensor of shape {tuple(t.shape)} from an earlier forward pass (kept by a hook? hooks "
-                "of yours are not called while a model is measured): keep it as an attribute in forward, or return it"
+                f"loss_fn reads a tensor of shape {tuple(t.shape)} from an earlier forward pass, perhaps stored by a "
+                "hook; your own hooks are not called during a measurement. Store the tensor as an attribute in "
+                "forward, or return it"
             )
         if id(t) not in self._variables:
             self._variables[id(t)] = t, t.detach().requires_grad_()

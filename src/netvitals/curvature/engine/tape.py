@@ -100,10 +100,10 @@ class Tape:
         """Raise a sentence where H is not the sum of a Gauss–Newton part at the outputs and a tensor part."""
         if self.beyond > tolerance(self.outputs[0].dtype):
             raise ValueError(
-                f"{self.beyond:.0%} of the loss's gradient passes neither through the model's output nor through a "
-                "tensor that loss_fn gives to a torch function (a custom autograd function, parameters of another "
-                "model?). H = GN + T needs to know what the loss reads: remove this term, or use part='H', which "
-                "includes it"
+                f"{self.beyond:.0%} of the loss's gradient does not pass through the model's output or another tensor "
+                "that loss_fn passes to a torch function (a custom autograd function, or parameters of another "
+                "model?). H = GN + T needs all inputs of the loss: remove this term, or use part='H', which includes "
+                "it"
             )
 
     def record(self, checked: bool = False) -> None:

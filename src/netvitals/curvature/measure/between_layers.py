@@ -49,8 +49,9 @@ def between_layers(
 ) -> InterlayerCurvature:
     r"""Measure the Hessian blocks between layers: resonance, coupling, stable rank and GN-gap of every pair of nodes.
 
-    A loss may read activations and parameters besides the output (penalties kept as attributes of modules, outputs of
-    the model): GN has the curvature of the loss in all it reads. A number that the model computes is read as a number.
+    The loss may depend on more than the output, such as penalties stored as module attributes. GN then includes the
+    curvature of the loss in all tensors that it reads. A Python number that the model computes is treated as a
+    constant.
 
     $R=\|H_{v,w}\|_F$, $C=R(v,w)/\sqrt{R(v,v)R(w,w)}$, $D=\|H\|_F^2/\|H\|_2^2$, $\mathrm{Gap}=\|H^T\|_F/\|H^{GN}\|_F$.
 

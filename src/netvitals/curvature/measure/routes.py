@@ -293,9 +293,9 @@ def graph(
     many = several(batch)
     batches = list(batches_of(batch)) if many else [batch]
     if not batches:
-        raise ValueError("the data holds no batch: give a list with at least one")
+        raise ValueError("the data holds no batch: give a list with at least one batch")
     if weights and many:
-        raise ValueError("the blocks of weights are measured on one batch: give one, or leave weights=True out")
+        raise ValueError("weights=True accepts only one batch: give one batch, or leave weights=True out")
     cuts, examples = [], []
     with laboratory(getattr(model, "_orig_mod", model), mode):
         for number, one in enumerate(batches):
@@ -375,7 +375,7 @@ def _measured(
         )
     sizes = [t[0].numel() for t in cut.leaves[w]]
     if any(c.parents != cut.parents or [t[0].numel() for t in c.leaves[w]] != sizes for c in cuts):
-        raise ValueError("the batches have other nodes, edges or lengths: give batches of one shape")
+        raise ValueError("the batches differ in nodes, connections or sequence length: give batches of one shape")
     exact = sum(sizes) <= probes
     count = sum(sizes) if exact else probes
     ways = [p for s in cut.sinks for p in cut.topology.paths(w, s, MOST_PATHS + 1)]

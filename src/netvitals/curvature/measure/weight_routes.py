@@ -75,7 +75,9 @@ def between_weights(
 ) -> dict[str, WeightBlock]:
     """v → the block of its weights with those of w; ``blocks`` has the norms between activations, examples apart."""
     if not cut.weights.get(w):
-        raise ValueError(f"there is no trainable parameter between {w} and the nodes before it: choose another of=")
+        raise ValueError(
+            f"there is no trainable parameter between {w} and the nodes before it: choose another node in of="
+        )
     require_separate(cut, w)
     own = cut.weights[w]
     sizes = [p.numel() for p in own]
@@ -163,8 +165,8 @@ def require_separate(cut: CutModel, w: str) -> None:
             tangents[u] = cut.push(u, known)[0]
             if any(t.shape[:1] != (b,) or bool(t[~mask].any()) for t in tangents[u]):
                 raise ValueError(
-                    f"examples see each other at {u}, so that the Hessian between activations has no blocks by "
-                    "example: leave weights=True out"
+                    f"examples influence each other at {u}, so the Hessian has no blocks by example there: leave "
+                    "weights=True out"
                 )
 
 

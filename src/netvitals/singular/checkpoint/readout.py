@@ -60,7 +60,7 @@ AGREES = 0.1  # of λ, or of 1 where λ is smaller, by which the sampled coeffic
 DRAWS = 200  # of each chain of the sampled coefficient
 ALONE = 600  # the same, where the neighbourhood stays open
 SAMPLED = 1000  # parameters up to which it is sampled without being asked for
-LADDER = 12  # parameters up to which it climbs a ladder of temperatures
+LADDER = 12  # parameters up to which it climbs a ladder of temperatures at once
 EMPTY = {
     "joint mode": "nothing reads the unit",
     "merge": "other weights undo what the two units do differently",
@@ -287,7 +287,11 @@ def readout(
             f"there are {count:,} parameters, and sampling takes minutes above {SAMPLED:,}: ask for it with chains=4"
         )
     elif chains != 0:
-        sampled, unsampled = _sampled(task, family, limit, n, 4 if chains is None else chains)
+        some = 4 if chains is None else chains
+        sampled, unsampled = _sampled(task, family, limit, n, some, longer=not limit.resolved)
+        if limit.resolved and sampled is not None and (not sampled.ok or _disagree(limit, sampled, n)):
+            # beside a singular point no limit is reached, and what is said at n is what the chains say
+            sampled, unsampled = _sampled(task, family, limit, n, some, longer=True)
     whole = limit
     if limit.resolved:
         why = _disagree(limit, sampled, n) if sampled is not None else unsampled
@@ -306,7 +310,9 @@ def readout(
     )
 
 
-def _sampled(task: Task, family: str, limit: LocalCoefficient, n: int, chains: int) -> tuple[LLC | None, str]:
+def _sampled(
+    task: Task, family: str, limit: LocalCoefficient, n: int, chains: int, longer: bool
+) -> tuple[LLC | None, str]:
     """The coefficient of the model, itself the truth, at n; or why there is none."""
     from netvitals.singular.sampling.data import ByRow
     from netvitals.singular.sampling.llc import learning_coefficient
@@ -324,16 +330,16 @@ def _sampled(task: Task, family: str, limit: LocalCoefficient, n: int, chains: i
         target = truth.softmax(-1)
         loss = lambda out, y: F.cross_entropy(flat(out), flat(y))
     nbeta = n / math.log(n)
-    # the arms of a crossing weigh in λ where there is little else, and where nothing else decides it the chains must go
-    # around them: there a ladder of temperatures is worth its cost
-    ladder = (limit.singular and limit.parameters <= LADDER) or not limit.resolved
+    # the arms of a crossing weigh in λ where there is little else, at the crossing and beside it, and where nothing
+    # else decides it the chains must go around them: there a ladder of temperatures is worth its cost
+    ladder = limit.parameters <= LADDER or longer
     try:
         found = learning_coefficient(
             ByRow(task, own_loss=False),
             loss,
             (rows, target),
             chains=chains,
-            draws=DRAWS if limit.resolved else ALONE,
+            draws=ALONE if longer else DRAWS,
             nbeta=nbeta,
             rungs=None if ladder else 1,
         )

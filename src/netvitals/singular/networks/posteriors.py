@@ -256,7 +256,9 @@ def _tanh(
 ) -> Posterior:
     x = torch.linspace(-2, 2, 24 if batch_size is None else 512, dtype=f64)[:, None]
     units = 1 if bias else len(inner)
-    f = {nn.Tanh: np.tanh, nn.ReLU: lambda z: np.maximum(z, 0), nn.Identity: lambda z: z}[act]
+    functions: dict[type[nn.Module], Callable[[np.ndarray], np.ndarray]]
+    functions = {nn.Tanh: np.tanh, nn.ReLU: lambda z: np.maximum(z, 0), nn.Identity: lambda z: z}
+    f = functions[act]
 
     def features(theta: np.ndarray) -> np.ndarray:
         z = theta[:, None, :units] * x.numpy()[None]

@@ -28,6 +28,7 @@ from netvitals.singular.sampling.chains import effective_draws, standard_error
 from netvitals.singular.sampling.noise import NoiseSource
 
 THIN = 10  # moves from one draw to the next, unless it is given
+BURN = 500  # moves before the first draw at least, unless they are given
 _TARGET = 0.95  # acceptance that the step is tuned to
 _HEAT = 0.1  # most that minibatches may add to the refreshed variance of p
 _FAITHFUL = 0.95  # share of the variance of the loss that the virial must explain to be used

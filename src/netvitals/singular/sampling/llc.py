@@ -23,7 +23,7 @@ from netvitals.singular.sampling.chains import examine, standard_error
 from netvitals.singular.sampling.coefficient import LLC
 from netvitals.singular.sampling.data import gathered
 from netvitals.singular.sampling.hamiltonian import Hamiltonian, Tuning
-from netvitals.singular.sampling.langevin import THIN, Langevin, cooled
+from netvitals.singular.sampling.langevin import BURN, THIN, Langevin, cooled
 from netvitals.singular.sampling.minimum import FEW_STEPS, STEPS, Minimum, descended, judged
 from netvitals.singular.sampling.noise import NoiseSource
 from netvitals.singular.sampling.observables import Basin, names, observer, well
@@ -67,8 +67,8 @@ def learning_coefficient(
         progress: called with (steps done, all).
         chains: how many run together.
         draws: kept per chain, after ``burn_in`` moves, every ``thin``-th move.
-        burn_in: moves before the first draw, in which steps, scales and rungs are tuned; half the draws by default, a
-            quarter of all moves on minibatches.
+        burn_in: moves before the first draw, in which steps, scales and rungs are tuned; half the draws by default, on
+            minibatches a quarter of all moves and at least 500.
         thin: moves from one draw to the next; by default 1 with all the data, 10 on minibatches.
         step_size: ε of the moves, or "auto": tuned during burn-in and then frozen.
         localization: γ, the pull back to w*.
@@ -111,7 +111,7 @@ def learning_coefficient(
         raise ValueError(
             f"rungs must be at least 1, and more than 1 needs localization > 0; got {rungs} and {localization}"
         )
-    burn = (draws // 2 if exact else draws * thin // 4) if burn_in is None else burn_in
+    burn = (draws // 2 if exact else max(draws * thin // 4, BURN)) if burn_in is None else burn_in
     # the fused kernels of attention have no batched form: torch would loop over the copies
     with preserved(model, train=False), plain_kernels():
         copies = Replicas(data.model, data.loss_fn, data.names(only))

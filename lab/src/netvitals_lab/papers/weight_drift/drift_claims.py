@@ -93,29 +93,6 @@ def _apart(rows: Sequence[Row]) -> list[Row]:
     return [r | {"random": r["data"] == "random"} for r in rows]
 
 
-def persistence(rows: Sequence[Row]) -> Measured:
-    """Does g_pos stay positive for ten epochs?"""
-    facts = []
-    stays = True
-    for name, where in (
-        ("cross-entropy", {"loss": "ce", "data": "digits", "gain": 1.0}),
-        ("squared error", {"loss": "onehot-mse"}),
-        ("permuted labels", {"data": "permuted"}),
-    ):
-        layers, runs = some(rows, quantity="layer", **where), some(rows, quantity="run", **where)
-        flips = [r["t_flip"] for r in layers]
-        stays &= all(t is None for t in flips)
-        known = [t for t in flips if t is not None]
-        pushes = ", ".join("never" if r["push_flip"] is None else str(r["push_flip"]) for r in runs)
-        share = sum(sum(r["positive"]) / len(r["positive"]) for r in layers) / len(layers)
-        agree = sum(r["agreement"] for r in layers) / len(layers)
-        facts.append(
-            f"{name}: g_pos flips at step {min(known)}–{max(known)}" if known else f"{name}: g_pos never flips"
-        )
-        facts[-1] += f", ⟨o, ∇ℓ⟩ at {pushes}; positive on {share:.0%} of steps, sign as ⟨o, ∇ℓ⟩ on {agree:.0%}"
-    return Measured(note="; ".join(facts) + f" ({some(rows, quantity='run')[0]['per_epoch']} steps an epoch)", ok=stays)
-
-
 def flip_plot(rows: Sequence[Row]) -> Plot:
     runs = [r for r in some(rows, quantity="run") if r["seed"] == 0]
     names = {
@@ -335,9 +312,27 @@ def optimisers(rows: Sequence[Row]) -> Measured:
     effect="first step at which g_pos is not positive",
     choices=("digits, a ReLU MLP, two losses",),
 )
-def c23(rows: Sequence[Row]) -> Measured:
+def persists(rows: Sequence[Row]) -> Measured:
     """The sign of the gradient persists over the first ten epochs"""
-    return persistence(rows)
+    facts = []
+    stays = True
+    for name, where in (
+        ("cross-entropy", {"loss": "ce", "data": "digits", "gain": 1.0}),
+        ("squared error", {"loss": "onehot-mse"}),
+        ("permuted labels", {"data": "permuted"}),
+    ):
+        layers, runs = some(rows, quantity="layer", **where), some(rows, quantity="run", **where)
+        flips = [r["t_flip"] for r in layers]
+        stays &= all(t is None for t in flips)
+        known = [t for t in flips if t is not None]
+        pushes = ", ".join("never" if r["push_flip"] is None else str(r["push_flip"]) for r in runs)
+        share = sum(sum(r["positive"]) / len(r["positive"]) for r in layers) / len(layers)
+        agree = sum(r["agreement"] for r in layers) / len(layers)
+        facts.append(
+            f"{name}: g_pos flips at step {min(known)}–{max(known)}" if known else f"{name}: g_pos never flips"
+        )
+        facts[-1] += f", ⟨o, ∇ℓ⟩ at {pushes}; positive on {share:.0%} of steps, sign as ⟨o, ∇ℓ⟩ on {agree:.0%}"
+    return Measured(note="; ".join(facts) + f" ({some(rows, quantity='run')[0]['per_epoch']} steps an epoch)", ok=stays)
 
 
 @claim(
