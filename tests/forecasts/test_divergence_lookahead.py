@@ -169,8 +169,8 @@ def test_the_finding_says_that_a_copy_diverged(tmp_path, every_kind):
     seen, *_ = trained("batches", ramp=1.05, steps=50, total_steps=140, run=tmp_path / "run")
     made = calls(seen)
     seen.close()
-    found = [f for f in seen.findings() if "will diverge" in f.what]
-    assert made and found and found[0].what.startswith("A copy diverged: the run will diverge near step")
+    found = [f for f in seen.findings() if "forecast to diverge" in f.what]
+    assert made and found and found[0].what.startswith("The run is forecast to diverge near step")
     assert f"looked ahead: diverged at step {made[0].value:.0f}" in found[0].why
 
 

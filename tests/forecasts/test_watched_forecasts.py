@@ -97,7 +97,7 @@ def test_a_plateau_is_forecast_stored_scored_and_told(tmp_path, stored, every_ki
     trained(tmp_path / "cut", steps=300, stop=int(0.7 * truth))
     cut = nv.open_run(tmp_path / "cut")
     told = [f for f in cut.findings() if f.rule == "plateau forecast"]
-    assert told and "have fallen by half near step" in told[0].what and "odds of four to one" in told[0].what
+    assert told and "have fallen by half near step" in told[0].what and "80 % interval" in told[0].what
     band = forecast_panel(table(cut))["ahead"]
     assert band["text"] == "fallen by half" and band["from"] < band["at"] < band["to"]
 

@@ -214,7 +214,9 @@ def test_wrong_use_is_refused_and_parameters_untouched():
         lambda m: optim.DDCAdam(m.parameters(), [optim.channel_rescale([(m[0].bias, 0)], [(m[2].weight, 0)])]),
     )
     refuse("other gauges", lambda m: optim.DDCAdam(m.parameters()).load_state_dict(gauged(m).state_dict()))
-    refuse("two or more classes", lambda m: optim.DDCAdam(m.parameters(), [optim.ce_shift_bias(Parameter(torch.ones(1)))]))
+    refuse(
+        "two or more classes", lambda m: optim.DDCAdam(m.parameters(), [optim.ce_shift_bias(Parameter(torch.ones(1)))])
+    )
 
 
 def test_zero_norm_block_is_refused():

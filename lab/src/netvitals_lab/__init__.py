@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from netvitals_lab.engine.claim import at_most as at_most
     from netvitals_lab.engine.claim import below as below
     from netvitals_lab.engine.claim import between as between
-    from netvitals_lab.engine.claim import within as within
     from netvitals_lab.engine.declaring import Claims as Claims
     from netvitals_lab.engine.exporting import export as export
     from netvitals_lab.engine.judging import judge as judge
@@ -70,7 +69,7 @@ if TYPE_CHECKING:
 
 # module → the names it holds; loaded when first used, so that `netvitals --help` needs no torch
 _HOMES = {
-    "engine.claim": "Claim Expected Measured above at_least at_most below between within",
+    "engine.claim": "Claim Expected Measured above at_least at_most below between",
     "engine.declaring": "Claims",
     "engine.exporting": "export",
     "engine.judging": "judge trial_keys",

@@ -22,12 +22,12 @@ def test_expected_is_a_number_or_a_direction_and_not_both():
             Expected(**wrong)
 
 
-def test_within_decides_by_the_tolerance():
-    assert lab.within(0.59, Expected(0.5, tolerance=0.1)).status == "holds"
-    assert lab.within(0.61, Expected(0.5, tolerance=0.1)).status == "fails"
-    assert lab.within(float("-inf"), Expected(float("-inf"), tolerance=0.1)).status == "holds"
-    with pytest.raises(ValueError, match="has no number"):
-        lab.within(1.0, Expected(direction="up"))
+def test_an_expected_number_decides_by_its_tolerance():
+    assert Expected(0.5, tolerance=0.1).admits(0.59) and not Expected(0.5, tolerance=0.1).admits(0.61)
+    assert Expected(float("-inf"), tolerance=0.1).admits(float("-inf"))
+    for expected, measured in ((Expected(direction="up"), 1.0), (Expected(0.5), 0.5), (lab.at_most(1), "two")):
+        with pytest.raises(ValueError, match="say ok="):
+            expected.admits(measured)
 
 
 def test_a_verdict_never_rests_on_nan_nor_on_an_unknown_word():

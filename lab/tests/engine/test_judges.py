@@ -1,4 +1,4 @@
-"""The one row filter and the seven ways in which numbers decide a claim, each of them able to fail."""
+"""The one row filter, the one way to declare a claim, and the ways in which a number decides it, each able to fail."""
 
 from __future__ import annotations
 
@@ -8,29 +8,34 @@ from dataclasses import dataclass
 
 import pytest
 
-from netvitals_lab import Claim, Expected, Study, Verdict, decide, stats
-from netvitals_lab.engine import claim, verdict
-from netvitals_lab.engine.judges import (
-    agree,
-    all_near,
+from netvitals_lab import (
+    Claim,
+    Claims,
+    Expected,
+    Measured,
+    Study,
+    Verdict,
+    above,
+    at_least,
     at_most,
+    below,
+    between,
+    decide,
+)
+from netvitals_lab.engine import claim, declaring, verdict
+from netvitals_lab.engine.judges import (
     column,
-    combinators,
     compared,
     comparing,
-    corrected,
     difference,
     frame,
     groups,
     largest_gap,
     matches,
     means,
-    near,
     one,
     paired,
     rows,
-    sign_of,
-    slope_of,
     some,
 )
 from netvitals_lab.engine.judging import fair
@@ -42,7 +47,7 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize("module", [claim, verdict, rows, combinators, comparing])
+@pytest.mark.parametrize("module", [claim, declaring, verdict, rows, comparing])
 def test_examples(module):
     assert doctest.testmod(module).failed == 0
 
@@ -87,39 +92,63 @@ def test_the_largest_gap_and_where_it_is():
 
 
 @pytest.mark.parametrize(
-    ("good", "bad"),
+    ("expected", "words", "good", "bad"),
     [
-        (at_most(0.1, 0.1), at_most(0.1001, 0.1)),
-        (near(1.04, 1.0, 0.05), near(1.06, 1.0, 0.05)),
-        (
-            all_near({"a": [1.0, 1.04], "b": [2.0]}, {"a": (1.0, 0.05), "b": (2.0, 0.01)}),
-            all_near({"a": [1.0, 1.06], "b": [2.0]}, {"a": (1.0, 0.05), "b": (2.0, 0.01)}),
-        ),
-        (sign_of(stats.Mean(0.4, 0.1, 9), 1), sign_of(stats.Mean(0.4, 0.1, 9), -1)),
-        (sign_of(stats.Mean(-0.4, 0.1, 9), -1), sign_of(stats.Mean(-0.2, 0.1, 9), -1)),
-        (slope_of([0, 1, 2], [1, 3, 5], 2.0, 0.01), slope_of([0, 1, 2], [1, 3, 5], 1.9, 0.01)),
-        (slope_of([1, 2, 4], [1, 4, 16], 2.0, 0.01, log=True), slope_of([1, 2, 4], [1, 4, 16], 2.0, 0.01)),
-        (
-            agree([{"mean": 1.1, "expected": 1.0, "stderr": 0.1}]),
-            agree([{"mean": 1.1, "expected": 1.0, "stderr": 0.1}, {"mean": 2.0, "expected": 1.0, "stderr": 0.1}]),
-        ),
-        (
-            agree([{"mean": 1.0, "expected": 1.0, "stderr": 0.0}]),
-            agree([{"mean": 1.1, "expected": 1.0, "stderr": 0.0}]),
-        ),
+        (at_most(0.1), "at most 0.1", 0.1, 0.1001),
+        (below(5, "below 5/√N"), "below 5/√N", 4.99, 5.0),
+        (at_least(2), "at least 2", 2.0, 1.99),
+        (above(0.3), "above 0.3", 0.31, 0.3),
+        (between(30, 100), "between 30 and 100", 30.0, 101.0),
+        (Expected(1.0, tolerance=0.05), "1 ± 0.05", 1.04, 1.06),
     ],
 )
-def test_each_combinator_holds_and_fails(good, bad):
-    assert (good.status, bad.status) == ("holds", "fails")
+def test_each_expectation_holds_fails_and_words_itself(expected, words, good, bad):
+    assert str(expected) == words
+    assert [Measured(v).verdict(expected).status for v in (good, bad)] == ["holds", "fails"]
+    assert Measured(bad, ok=True).verdict(expected).status == "holds"  # where more than the number decides
 
 
 def test_a_correction_is_an_erratum_only_where_the_printed_statement_is_wrong_and_it_is_right():
     verdicts = [
-        corrected(printed=p, right=r, measured=1.0, note="right", otherwise="neither")
+        Measured(1.0, "right", ok=p, right=r, otherwise="neither").verdict(Expected(direction="as printed"))
         for p, r in ((True, True), (True, False), (False, True), (False, False))
     ]
     assert [v.status for v in verdicts] == ["holds", "holds", "erratum", "fails"]
     assert verdicts[2].note == "right" and verdicts[3].note == "neither"
+
+
+def test_a_claim_is_declared_as_a_function():
+    claim = Claims("toy", study="coins", seeds=5)
+
+    @claim("C1", at_most(0.1), uses={"act": ("relu", "gelu")}, factor="data", obstacle=lambda rows: rows[0]["short"])
+    def gap(rows):
+        """The gap is small,
+        and stays so
+
+        Measured on two data sets."""
+        return Measured(max(r["gap"] for r in rows), "largest gap")
+
+    @claim("C2", "differs", seeds=0, setups=lambda rows: {(r["data"],): [r] for r in rows}, statement="It differs")
+    def apart(rows):
+        return decide(rows[0]["gap"] > 0.1, rows[0]["gap"])
+
+    assert list(claim) == [gap, apart]
+    assert (gap.id, gap.statement, gap.seeds, apart.seeds) == ("toy/C1", "The gap is small, and stays so", 5, 0)
+    assert gap.rests_on({"act": "gelu"}) and not gap.rests_on({"act": "tanh"})
+    rows = [{"data": "digits", "gap": 0.05, "short": ""}, {"data": "teacher", "gap": 0.2, "short": ""}]
+    assert str(gap.judge(rows)).startswith("fails: digits 0.05; teacher 0.2")
+    assert gap.single(rows[:1]).status == "holds"
+    assert gap.judge([{**rows[0], "short": "one step is too few"}]).status == "not-run"
+    assert (apart.judge(rows).status, apart.judge(rows).setups) == ("underspecified", (1, 2))
+
+
+def test_a_claim_without_a_statement_or_a_decision_says_what_is_missing():
+    claim = Claims("toy", study="coins")
+    with pytest.raises(ValueError, match=r"claim toy/C1: the docstring of its function is the statement"):
+        claim("C1", at_most(0.1))(lambda rows: 0.0)
+    undecided = claim("C2", "small", statement="It is small")(lambda rows: 0.0)
+    with pytest.raises(ValueError, match=r"“small” does not decide on 0\.0: say ok="):
+        undecided.judge([])
 
 
 @pytest.mark.parametrize(

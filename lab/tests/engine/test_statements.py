@@ -97,6 +97,12 @@ def test_a_set_up_of_ours_decides_nothing_about_a_paper_without_a_reason(verdict
     assert fair(mine, smaller, at_size) == at_size
 
 
+def test_only_a_statement_of_the_paper_is_reproduced():
+    study = replace(lab.find_study("activations"), reduced="digits for images")
+    once = fair(toy(**PLACED), study, Verdict("holds", 1.0, scale="small"))
+    assert once.status == "reproduced" and fair(toy(), study, once).status == "holds"
+
+
 def test_what_was_done_to_a_verdict_is_said_once():
     study = replace(lab.find_study("activations"), reduced="digits for images")
     once = fair(toy(**PLACED), study, Verdict("holds", 1.0, note="rises", scale="small"))

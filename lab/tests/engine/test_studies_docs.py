@@ -39,7 +39,7 @@ def test_the_example_study_runs_and_holds(tmp_path, monkeypatch):
     import coins_of_the_docs as coins
 
     outcome = run(
-        coins.STUDIES[0], "smoke", "inline", results=tmp_path / "s.sqlite", claims=coins.CLAIMS, progress=False
+        coins.STUDIES[0], "smoke", "inline", results=tmp_path / "s.sqlite", claims=list(coins.claim), progress=False
     )
     verdict = outcome.verdicts["toy/C1"]
     assert (verdict.status, verdict.seeds) == ("holds", 8)

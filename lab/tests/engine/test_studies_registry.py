@@ -61,7 +61,7 @@ def test_a_study_that_cannot_be_imported_does_not_hide_the_others(tmp_path, monk
     paper.mkdir()
     (paper / "__init__.py").write_text("")
     (paper / "bad.py").write_text("import nothing_of_this_name\n")
-    (paper / "good.py").write_text("STUDIES = ()\nCLAIMS = ()\n")
+    (paper / "good.py").write_text("STUDIES = ()\n")
     monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])
     registry._load.cache_clear()
     with pytest.warns(UserWarning, match="nothing_of_this_name"):

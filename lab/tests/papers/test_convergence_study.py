@@ -41,18 +41,21 @@ def test_effective_stiffness_is_the_nominal_one_where_both_kernels_are_as_active
     ]
     got = claims._effective(rows)[1]
     assert got[:-1] == pytest.approx([2.0] * 4, rel=0.05) and got[-1] == pytest.approx(1)  # beyond the grid
-    assert claims.amplified(rows[:-1] + [{**rows[-1], "joint_active": [1 / 64]}]).status != "holds"
+    assert claims.amplified.single(rows[:-1] + [{**rows[-1], "joint_active": [1 / 64]}]).status != "holds"
 
 
 def test_judges_tell_edges_first_and_groups_apart():
     region = {"target": "disc", "alpha": 5.0, "moments": [5, 10], "edge": [1, 0.4, 0.2], "interior": [1, 0.6, 0.3]}
-    assert claims.first_edges([region]).status == "holds"
-    assert claims.first_edges([{**region, "interior": [1, 0.6, 0.1]}]).status == "fails"
+    assert claims.first_edges.single([region]).status == "holds"
+    assert claims.first_edges.single([{**region, "interior": [1, 0.6, 0.1]}]).status == "fails"
     rng = np.random.default_rng(0)
     centre = {"sigmoid": 0.0, "tanh": 0.0, "relu": 0.5, "gelu": 1.0, "silu": 1.0, "mish": 1.0}
     make = lambda noise: [{"act": a, "active": (c + noise * rng.normal(size=400)).tolist()} for a, c in centre.items()]
     within = np.sqrt(np.var([0, 0.5, 1]) / 573)
-    assert claims.between(make(within)).status == "holds" and claims.between(make(4 * within)).status == "fails"
+    assert (
+        claims.between_groups.single(make(within)).status == "holds"
+        and claims.between_groups.single(make(4 * within)).status == "fails"
+    )
 
 
 def test_a_reachable_target_is_made_by_its_picture_and_an_input_is_held_against_it():
@@ -88,7 +91,7 @@ def test_every_set_up_is_asked_and_both_measurements():
     fast = [
         {**c, **curve, "method": m, "mean": [1.0 if m == "adam" else 2.0]} for c in configs[:1] for m in study.METHODS
     ]
-    found = {setup[-1]: claims.faster(mine).status for setup, mine in claims.by_reading(fast).items()}
+    found = {setup[-1]: claims.faster.single(mine).status for setup, mine in claims.by_reading(fast).items()}
     assert (
         found.pop("mean loss over the iterations") == "holds" and set(found.values()) == {"fails"} and len(found) == 2
     )
@@ -97,9 +100,9 @@ def test_every_set_up_is_asked_and_both_measurements():
 @pytest.mark.slow
 def test_smoke_run_judges_every_claim_and_draws(tmp_path):
     run = studies.run(study.NAME, "smoke", engine="inline", results=tmp_path / "results.sqlite", progress=False)
-    assert run.failed == 0 and len(run.verdicts) == len(claims.CLAIMS)
+    assert run.failed == 0 and len(run.verdicts) == len(list(claims.claim))
     assert run.verdicts["gate-density/A94-edges"].measured is not None
-    for claim in claims.CLAIMS:
+    for claim in claims.claim:
         if claim.plot is not None:
             assert "<svg" in claim.plot(run.rows).svg()
 
@@ -115,10 +118,10 @@ def test_late_layers_of_both_networks_open_and_shut(late, status):
         for a, v in zip((10.0, 20.0), late)
         for c in (0.5, 0.0)
     ]
-    assert deep_claims._front([r for r in rows if r["centre"]]).status == status
-    whole = deep_claims.CLAIMS[1].judge(rows)
+    assert deep_claims.front.single([r for r in rows if r["centre"]]).status == status
+    whole = deep_claims.deep_law.judge(rows)
     assert whole.setups == (1, 2) and "centre 0.5 1 of 1" in whole.facts["as printed, by choice"]
-    assert deep_claims._deep_law([{**r, "r2": None} for r in rows]).status == "not-run"
+    assert deep_claims.deep_law.single([{**r, "r2": None} for r in rows]).status == "not-run"
 
 
 def test_default_weights_shut_the_late_layers_that_he_weights_leave_open():

@@ -126,9 +126,9 @@ def test_a_table_beside_ours_says_the_largest_distance():
         for o, by in table_claims.SIGMA.items()
         for act, v in by.items()
     ]
-    near = table_claims.sigma_cells(rows)
+    near = table_claims.sigma.judge(rows)
     assert near.status == "holds" and near.measured == pytest.approx(0.02)
-    far = table_claims.sigma_cells([{**r, "sigma last": 1.0} for r in rows])
+    far = table_claims.sigma.judge([{**r, "sigma last": 1.0} for r in rows])
     assert far.status == "fails" and far.measured == pytest.approx(0.77)
 
 
@@ -139,9 +139,9 @@ def test_accuracy_with_groupnorm_is_paired_by_seed():
         for a in ("relu", "gelu")
         for s in range(5)
     ]
-    found = table_claims.accuracy(rows)
+    found = table_claims.accuracy.judge(rows)
     assert found.status == "holds" and found.measured == pytest.approx(3.0) and found.seeds == 5
-    assert table_claims.accuracy([{**r, "accuracy": 0.5} for r in rows]).status == "fails"
+    assert table_claims.accuracy.judge([{**r, "accuracy": 0.5} for r in rows]).status == "fails"
 
 
 def test_the_papers_numbers_against_each_other(tmp_path):

@@ -7,8 +7,6 @@ from netvitals_lab.engine.statements import statements
 from netvitals_lab.papers.dag_hessian import _printed, printed_claims
 from netvitals_lab.papers.dag_hessian.decay_claims import COUPLING, RATES, RHO
 from netvitals_lab.papers.gate_density import _pictures as pictures
-from netvitals_lab.papers.gate_density import table_claims
-from netvitals_lab.papers.gate_density.trajectories import PAPERS_ADAM
 
 CLAIMS = {c.id.split("/")[1]: c for c in all_claims("dag-hessian")}
 
@@ -68,23 +66,6 @@ def test_every_table_with_a_trained_phase_has_a_claim_on_it():
     rows[0]["coupling"][4] = 0.1
     assert towers.judge(rows).status == "fails"
     assert towers.plot(rows).svg()
-
-
-def sigma_rows(shift=0.0):
-    return [
-        {"quantity": "run", "optimizer": o, "act": a, "S": PAPERS_ADAM if o == "adamw" else 2.44, "sigma first": 2.0,
-         "sigma last": 2.0 * (1 + v + (shift if a == "silu" else 0.0)), "seed": s}
-        for (o, a), v in table_claims.PRINTED.items() for s in range(3)
-    ]  # fmt: skip
-
-
-def test_table_1_is_judged_cell_by_cell():
-    found = table_claims.sigma_cells(sigma_rows())
-    assert found.status == "holds" and found.measured < 1e-12 and len(found.facts) == 8
-    off = table_claims.sigma_cells(sigma_rows(0.12))
-    assert off.status == "fails" and off.measured == pytest.approx(0.12)
-    matched = [{**r, "S": 2.44} for r in sigma_rows()]  # AdamW at another decay is no cell of the table
-    assert len(table_claims.sigma_cells(matched).facts) == 4
 
 
 def initial_rows(resnet, convnext=(0.994,) * 3, vit=0.0):

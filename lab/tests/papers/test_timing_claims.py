@@ -3,7 +3,7 @@
 import pytest
 
 from netvitals_lab.papers.gate_density import timing_claims as claims
-from netvitals_lab.papers.gate_density.sweep import NINE
+from netvitals_lab.papers.gate_density.trajectories import NINE
 
 
 def sweep_rows(turn: int = 4, start: float = 0.02, slope: float = 0.0) -> list[dict]:
@@ -21,18 +21,18 @@ def sweep_rows(turn: int = 4, start: float = 0.02, slope: float = 0.0) -> list[d
 
 
 def test_means_must_start_above_zero_and_stay_below_it_from_epoch_six_on():
-    assert claims.flips(sweep_rows()).status == "holds"
-    assert claims.flips(sweep_rows(turn=7)).status == "fails"
-    assert claims.flips(sweep_rows(start=-0.01)).status == "fails"
+    assert claims.flips.single(sweep_rows()).status == "holds"
+    assert claims.flips.single(sweep_rows(turn=7)).status == "fails"
+    assert claims.flips.single(sweep_rows(start=-0.01)).status == "fails"
     late = sweep_rows()
     late[next(i for i, r in enumerate(late) if r.get("epoch") == 9)]["mu"] = 1.0  # one mean comes back at the end
-    assert claims.flips(late).measured == f"{len(NINE) - 1} of {len(NINE)} by epoch 6"
+    assert claims.flips.single(late).measured == f"{len(NINE) - 1} of {len(NINE)} by epoch 6"
     assert "<svg" in claims.means(late).svg()
 
 
 def test_a_final_mean_that_follows_smoothness_is_told():
-    assert claims.unrelated(sweep_rows()).status == "holds"
-    steep = claims.unrelated(sweep_rows(slope=0.01))
+    assert claims.unrelated.single(sweep_rows()).status == "holds"
+    steep = claims.unrelated.single(sweep_rows(slope=0.01))
     assert steep.status == "fails" and steep.measured == pytest.approx(1, abs=0.05)
 
 
@@ -47,9 +47,9 @@ def image_rows(tail: float = 0.9) -> list[dict]:
 
 
 def test_bands_narrow_from_both_tails_and_relu_keeps_zero_and_one():
-    assert claims.narrowed(image_rows()).status == "holds"
-    assert claims.narrowed(image_rows(tail=1.2)).status == "fails"  # the upper tail widens
+    assert claims.narrowed.judge(image_rows()).status == "holds"
+    assert claims.narrowed.judge(image_rows(tail=1.2)).status == "fails"  # the upper tail widens
     off = image_rows()
     off[0]["q99"] = 0.9
-    assert claims.narrowed(off).status == "fails"
+    assert claims.narrowed.judge(off).status == "fails"
     assert "<svg" in claims.bands(image_rows()).svg()

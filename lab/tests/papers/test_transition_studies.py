@@ -9,13 +9,13 @@ import torch
 from netvitals import gates
 from netvitals_lab import all_claims, data, find_study, models, run
 from netvitals_lab.papers.gate_density import (
-    bound_judges,
+    compounding_claims,
     fine_tuning,
     privacy,
     privacy_claims,
     reachable_claims,
     setups,
-    transition_judges,
+    transition_claims,
 )
 
 PREFIX = "gate-density-"
@@ -46,17 +46,20 @@ def test_lemma_a1_and_theorem_a2_are_errata_with_a_counterexample(smoke, claim):
 def test_errata_can_fail():
     """Without a counterexample the lemma stands; with a violated correction it is no erratum."""
     row = {"printed_worst": 0.9, "printed_violations": 0.0, "corrected_worst": 0.8, "corrected_violations": 0.0}
-    assert bound_judges.lemma_a1([row]).status == "holds"
-    assert bound_judges.lemma_a1([{**row, "printed_worst": 2.0, "corrected_violations": 0.1}]).status == "fails"
+    assert compounding_claims.lemma_a1.single([row]).status == "holds"
+    assert (
+        compounding_claims.lemma_a1.single([{**row, "printed_worst": 2.0, "corrected_violations": 0.1}]).status
+        == "fails"
+    )
     bound = {"alpha": 1.0, "active": [1.0], "bound": 0.98, "disagree": 1, "width": 1.0, "smallest": 0.02}
-    assert bound_judges.theorem_a2([bound]).status == "fails"
+    assert compounding_claims.theorem_a2.single([bound]).status == "fails"
 
 
 def test_adam_is_best_and_the_loss_has_its_minimum_already_at_smoke_scale(smoke):
     run = smoke("transition")
     ours = setups.first(run.rows)
-    for judge in (transition_judges.best_at_20, transition_judges.loss_minimum, transition_judges.collinear):
-        assert judge(ours).status == "holds", str(judge(ours))
+    for claim in (transition_claims.best_at_20, transition_claims.loss_minimum, transition_claims.collinear):
+        assert claim.single(ours).status == "holds", str(claim.single(ours))
     for claim in ("E21", "E22", "E29-size"):
         agree, count = run.verdicts[f"gate-density/{claim}"].setups
         assert 1 <= agree <= count == 3, (claim, agree)  # two set-ups, one of them with both operands of IoU
@@ -88,7 +91,7 @@ def _setups(curves, alphas=(1, 1.5, 2, 3, 5, 7, 10, 13, 16, 20, 25, 30, 40, 60),
 
 
 def _fall(at):
-    return lambda a: float(transition_judges.rec.curve(np.array([a]), 0.782, at, 4.0)[0])
+    return lambda a: float(transition_claims.rec.curve(np.array([a]), 0.782, at, 4.0)[0])
 
 
 @pytest.mark.parametrize(
@@ -96,7 +99,7 @@ def _fall(at):
 )
 def test_one_midpoint_is_judged_over_the_set_ups(midpoints, status):
     rows = _setups([("sobel_x", bool(i), _fall(at)) for i, at in enumerate(midpoints)])
-    verdict = reachable_claims.transition(rows)
+    verdict = reachable_claims.transition.judge(rows)
     assert verdict.status == status, str(verdict)
 
 
@@ -111,7 +114,7 @@ def test_a_random_kernel_has_a_range_and_no_value(random, last, status):
     named = {"identity": 1.0, "avg_blur": 1.0, "sobel_x": 0.83, "laplacian": last}
     rows = _setups([(k, False, flat(v)) for k, v in named.items()], alphas=(40,))
     rows += [{**r, "draw": i} for i, v in enumerate(random) for r in _setups([("random_norm", False, flat(v))], (40,))]
-    verdict = reachable_claims.hardest(rows)
+    verdict = reachable_claims.hardest.judge(rows)
     assert verdict.status == status, str(verdict)
 
 
@@ -131,27 +134,29 @@ def _attacked(errors, budgets=(600, 2400, 9600)):
 def test_attacks_are_judged_over_budgets_until_they_have_converged():
     full = {1.0: (20, 20, 20), 40.0: (20, 20, 20)}
     falls = {**full, 40.0: (5, 5, 5)}
-    settled = privacy_claims.privacy(_attacked({"dlg": full, "idlg": falls, "inverting": full}))
+    settled = privacy_claims.privacy.judge(_attacked({"dlg": full, "idlg": falls, "inverting": full}))
     assert settled.status == "holds" and settled.setups == (3, 3), str(settled)  # the last budget, three criteria
     assert settled.measured == -0.75 and "the attacks have converged" in settled.note
     grows = {**full, 40.0: (5, 10, 20)}
-    moving = privacy_claims.privacy(_attacked({"dlg": full, "idlg": grows, "inverting": full}))
+    moving = privacy_claims.privacy.judge(_attacked({"dlg": full, "idlg": grows, "inverting": full}))
     assert moving.status == "underspecified" and moving.setups == (6, 9), str(moving)
     assert moving.span == (-0.75, 0.0) and "not converged" in moving.note
     assert moving.facts["idlg at α = 40, 2400 and 9600 iterations"] == [0.5, 1.0]
     assert moving.facts["closed form: largest squared error"] == 1e-9
-    none = privacy_claims.privacy(_attacked({"dlg": full, "idlg": falls, "inverting": falls}))
+    none = privacy_claims.privacy.judge(_attacked({"dlg": full, "idlg": falls, "inverting": falls}))
     assert none.status == "fails", str(none)
-    ordered = privacy_claims.privacy(_attacked({"dlg": full, "idlg": {**full, 40.0: (0, 0, 0)}, "inverting": full}))
+    ordered = privacy_claims.privacy.judge(
+        _attacked({"dlg": full, "idlg": {**full, 40.0: (0, 0, 0)}, "inverting": full})
+    )
     assert ordered.status == "holds"  # stiffness separates the outcomes: there is no finite slope
     raised = {1.0: (0, 0, 0), 40.0: (20, 20, 20)}
-    assert privacy_claims.privacy(_attacked({"dlg": full, "idlg": raised, "inverting": full})).status == "fails"
+    assert privacy_claims.privacy.judge(_attacked({"dlg": full, "idlg": raised, "inverting": full})).status == "fails"
 
 
 def test_what_counts_as_recovered_is_asked_too():
     rows = _attacked({a: {1.0: (20, 20), 40.0: (0, 0)} for a in privacy.ATTACKS}, budgets=(600, 2400))
     rows = [r if r["error"] == 0 or r["attack"] != "inverting" else {**r, "error": 0.02} for r in rows]
-    verdict = privacy_claims.privacy(rows)
+    verdict = privacy_claims.privacy.judge(rows)
     assert verdict.status == "underspecified" and verdict.setups == (1, 3), str(verdict)
     assert "squared error below 0.05 1 of 1" in verdict.facts["as printed, by choice"]
     assert [setup[1].split()[-1] for setup in privacy_claims.by_budget(rows)] == ["0.01", "0.05", "0.001"]
@@ -198,30 +203,30 @@ def test_objectives_are_those_of_the_whole_gradients(name):
 
 
 def test_judges_recognise_the_papers_own_numbers():
-    rows = [{"check": "methods", "method": m, "alpha": 20.0, "iou": [v]} for m, v in transition_judges.TABLE_6.items()]
-    assert transition_judges.levels_by_method(rows).status == "holds"
-    assert transition_judges.best_at_20(rows).status == "holds"
+    rows = [{"check": "methods", "method": m, "alpha": 20.0, "iou": [v]} for m, v in transition_claims.TABLE_6.items()]
+    assert transition_claims.levels_by_method(rows).status == "holds"
+    assert transition_claims.best_at_20.single(rows).status == "holds"
     oracle = [
         {"check": "oracle", "method": m, "alpha": a, "iou": [v, v + 0.01], "active": [1 / a, 1 / a]}
         for m, v in (("adam", 0.9), ("oracle", 0.6), ("pgd", 0.7))
         for a in (1.0, 10.0, 16.0, 25.0)
     ]
-    assert transition_judges.momentum(oracle).status == "holds"
-    found = transition_judges.reversal(oracle)
+    assert transition_claims.momentum.single(oracle).status == "holds"
+    found = transition_claims.reversal.single(oracle)
     assert found.status == "holds" and found.measured == 1.0
     late = [{**r, "alpha": 40.0} if r["alpha"] == 1.0 else r for r in oracle]
-    assert transition_judges.reversal(late).status == "holds"
-    assert transition_judges.resolved(late).status == "fails"  # it is to be gone above 30
+    assert transition_claims.reversal.single(late).status == "holds"
+    assert transition_claims.resolved.single(late).status == "fails"  # it is to be gone above 30
     even = [{**r, "iou": [0.8, 0.8]} if r["alpha"] == 40.0 else r for r in late]
-    assert transition_judges.resolved(even).status == "holds"
+    assert transition_claims.resolved.single(even).status == "holds"
     swapped = [{**r, "method": {"adam": "oracle", "oracle": "adam"}.get(r["method"], r["method"])} for r in oracle]
-    assert transition_judges.momentum(swapped).status == "fails"
-    assert transition_judges.momentum(swapped).measured == pytest.approx(-0.3)
+    assert transition_claims.momentum.single(swapped).status == "fails"
+    assert transition_claims.momentum.single(swapped).measured == pytest.approx(-0.3)
 
 
 def _levels(shift, padding):
     base = {"padding": padding, "scale": 1.0, "block": 8, "reachable": False, "check": "methods", "alpha": 20.0}
-    return [{**base, "method": m, "iou": [v + shift]} for m, v in transition_judges.TABLE_6.items()]
+    return [{**base, "method": m, "iou": [v + shift]} for m, v in transition_claims.TABLE_6.items()]
 
 
 @pytest.mark.parametrize(
@@ -230,7 +235,7 @@ def _levels(shift, padding):
 )
 def test_printed_levels_within_the_range_of_the_set_ups_refute_nothing(shifts, status):
     rows = [row for shift, padding in zip(shifts, ("zero", "circular")) for row in _levels(shift, padding)]
-    verdict = transition_judges.levels_anywhere(rows)
+    verdict = transition_claims.levels_anywhere.judge(rows)
     assert verdict.status == status, str(verdict)
     assert len(verdict.facts["pgd, least and most over the set-ups; printed"]) == 3
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from netvitals._plot import Plot
 from netvitals_lab.engine.study import Config, Row
-from netvitals_lab.engine.verdict import Value, Verdict, decide, erratum, fails, holds
+from netvitals_lab.engine.verdict import Value, Verdict, erratum, fails, holds
 
 PAIRS = 5  # paired seeds that a comparison needs
 Whose = Literal["paper", "correction", "ours"]
@@ -113,7 +113,8 @@ class Claim:
     """One statement that a study decides.
 
     ``whose`` it is, its ``place`` in the paper, why a set-up of ours ``decides`` it, and, of a headline claim, the
-    set-up in a few words: for the papers' own folders these four stand in ``statements.csv``.
+    set-up in a few words: for the papers' own folders these four stand in ``statements.csv``. ``single`` judges one
+    set-up or one level of a factor, where ``judge`` asks all of them.
     """
 
     id: str
@@ -133,6 +134,7 @@ class Claim:
     choices: tuple[str, ...] = ()
     question: str = ""
     correction: str = ""
+    single: Callable[[Sequence[Row]], Verdict] | None = None
 
     def __post_init__(self) -> None:
         if "/" not in self.id:
@@ -153,17 +155,3 @@ class Claim:
     def command(self) -> str:
         """What makes its verdict again."""
         return f"netvitals reproduce --claim {self.id}"
-
-
-def within(
-    measured: float, expected: Expected, uncertainty: float | None = None, note: str = "", **more: Any
-) -> Verdict:
-    """``holds`` if the number lies within the tolerance of the expected one.
-
-    >>> print(within(0.5001, Expected(0.5, tolerance=1e-3)))
-    holds: 0.5001
-    """
-    if expected.value is None or expected.tolerance is None:
-        raise ValueError(f"within: the expectation {expected} has no number with a tolerance")
-    gap = abs(measured - expected.value) if measured != expected.value else 0.0  # equal infinities agree
-    return decide(gap <= expected.tolerance, float(measured), uncertainty, note, **more)

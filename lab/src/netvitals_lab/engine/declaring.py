@@ -112,6 +112,7 @@ def _made(
         statement=statement,
         expected=expected,
         judge=judge,
+        single=answer,
         uses=matches(**uses) if isinstance(uses, Mapping) else uses,
         **fields,
     )

@@ -98,7 +98,8 @@ def fair(claim: Claim, study: Study, verdict: Verdict) -> Verdict:
         text = f"a comparison needs {claim.seeds} paired seeds and there are {verdict.seeds}"
         return _without_answer(verdict, text)
     if claim.whose != "paper" or claim.decides or verdict.scale == "paper" or verdict.status not in FINAL:
-        return verdict
+        free = verdict.status == "reproduced" and claim.whose != "paper"  # on record from when it was
+        return replace(verdict, status="holds") if free else verdict
     admitted = verdict.setups[1] if verdict.setups else 1
     if study.unprinted and not study.reduced and admitted >= WIDE and verdict.status != "erratum":
         return verdict  # the same in every set-up that the text admits

@@ -1,7 +1,7 @@
 """Finding studies and claims by name. A paper's folder is imported when it is first asked for.
 
-Every module (or package) in ``papers/<paper>/`` may have a tuple ``STUDIES`` and a tuple ``CLAIMS``; nothing else
-has to be told. Modules whose name begins with an underscore are not measured.
+Every module (or package) in ``papers/<paper>/`` may have a tuple ``STUDIES``, and its ``Claims`` are its claims.
+Modules whose name begins with an underscore are not measured.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _folders(paper: str | None) -> list[str]:
 
 @lru_cache(maxsize=64)
 def _load(paper: str) -> tuple[tuple[Study, ...], tuple[Claim, ...]]:
-    """STUDIES and CLAIMS of every module of a paper's folder; a module that cannot be imported is told of once."""
+    """The studies and claims of every module of a paper's folder; a module that cannot be imported is told of once."""
     package = importlib.import_module(f"{_HERE}.{paper.replace('-', '_')}")
     modules: list[ModuleType] = [package]
     for info in pkgutil.iter_modules(package.__path__):
@@ -133,7 +133,7 @@ def _load(paper: str) -> tuple[tuple[Study, ...], tuple[Claim, ...]]:
             )
     studies = {s.name: s for m in modules for s in getattr(m, "STUDIES", ())}
     claims: dict[str, Claim] = {}
-    for claim in (c for m in modules for c in (*getattr(m, "CLAIMS", ()), *declared_in(m))):
+    for claim in (c for m in modules for c in declared_in(m)):
         if claims.setdefault(claim.id, claim) is not claim:
             raise ValueError(f"two claims of {paper} have the id {claim.id}")
     return tuple(studies.values()), tuple(attributed(paper, claims.values()))

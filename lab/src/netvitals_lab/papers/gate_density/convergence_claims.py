@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
-from netvitals_lab import Claim, Expected, Plot, Row, Series, Verdict, decide, not_run, stats
-from netvitals_lab.engine.judges import Setup, compared, groups, matches, over_setups, some
+from netvitals_lab import Claims, Measured, Plot, Row, Series, Verdict, above, below, not_run, stats
+from netvitals_lab.engine.judges import Setup, compared, groups, some
 from netvitals_lab.papers.gate_density import reconstruction as rec
 from netvitals_lab.papers.gate_density.convergence import GROUPS, METHODS, NAME, table
 from netvitals_lab.papers.gate_density.setups import (
@@ -18,29 +19,11 @@ from netvitals_lab.papers.gate_density.setups import (
     by_start,
     by_way,
     drawn,
-    everywhere,
+    without_iou,
 )
 from netvitals_lab.papers.gate_density.transition import SUCCESS
 
-Judge = Callable[[Sequence[Row]], Verdict]
 FEATURES = ("log(α+1)", "σ_max", "high-pass", "α × high-pass", "log(α+1) × σ_max")
-
-
-def faster(rows: Sequence[Row]) -> Verdict:
-    """Adam's ``cost`` against the smallest of the others, mean over stiffness; what it is, ``by_reading`` says."""
-    cost = {m: {r["alpha"]: r["cost"] for r in some(rows, method=m)} for m in METHODS}
-    mean = {m: float(np.mean(list(v.values()))) for m, v in cost.items()}
-    wins = {m: sum(cost["adam"][a] < cost[m][a] for a in cost[m]) / len(cost["adam"]) for m in METHODS[1:]}
-    ratio = mean["adam"] / min(mean[m] for m in METHODS[1:])
-    return decide(
-        ratio < 1,
-        ratio,
-        note="Adam's cost over the smallest of the others, each a mean over stiffness values; the caption names no α",
-        facts={
-            **{f"{m}: mean cost": v for m, v in mean.items()},
-            **{f"share of stiffness values at which Adam is ahead of {m}": v for m, v in wins.items()},
-        },
-    )
 
 
 def by_reading(rows: Sequence[Row]) -> dict[Setup, list[Row]]:
@@ -56,65 +39,6 @@ def by_reading(rows: Sequence[Row]) -> dict[Setup, list[Row]]:
         for setup, mine in apart(rows, operands=False).items()
         for word, column in measurements.items()
     }
-
-
-def steadier(rows: Sequence[Row]) -> Verdict:
-    """Log deviation of the final loss over seeds: Adam against the mean of the others, one pair a stiffness."""
-    spread = {m: np.log(table(rows, "final", method=m)[1].std(1, ddof=1)) for m in METHODS}
-    others = np.mean([spread[m] for m in METHODS[1:]], axis=0)
-    facts = {f"deviation by stiffness, {m}": np.exp(v).tolist() for m, v in spread.items()}
-    gaps = (spread["adam"] - others).tolist()
-    return compared(gaps, -1, note="log deviation of the final loss over seeds, Adam minus the others", facts=facts)
-
-
-def stiffer(rows: Sequence[Row]) -> Verdict:
-    trend = {}
-    for m in METHODS:
-        alphas, final = table(rows, "final", method=m)
-        trend[m] = float(stats.spearman(alphas, final.std(1, ddof=1)).value)
-    return decide(
-        min(trend.values()) > 0.5,
-        min(trend.values()),
-        note="rank correlation of stiffness and deviation over seeds of the final loss, smallest over methods",
-        facts=trend,
-    )
-
-
-def first_edges(rows: Sequence[Row]) -> Verdict:
-    gaps = [i - e for r in rows for e, i, t in zip(r["edge"][1:], r["interior"][1:], r["moments"]) if t >= 5]
-    half = lambda r, part: next((t for t, v in zip(r["moments"], r[part][1:]) if v < 0.5), None)
-    facts = {
-        f"{r['target']}, α = {r['alpha']:g}: iteration by which half of the error is gone, edges and inside": str(
-            (half(r, "edge"), half(r, "interior"))
-        )
-        for r in rows
-    }
-    return decide(
-        min(gaps) > 0,
-        float(np.mean(gaps)),
-        note="share of the error that is left inside, minus that left on edges, mean from the fifth iteration on",
-        facts={**facts, "smallest": min(gaps)},
-    )
-
-
-def between(rows: Sequence[Row]) -> Verdict:
-    """Variance of the groups' means over the mean variance within a group, of the active share over seeds too."""
-    found = {a: np.concatenate([r["active"] for r in rs]) for a, rs in groups(rows, "act").items()}
-    pooled = {g: np.concatenate([found[a] for a in names]) for g, names in GROUPS.items()}
-    ratio = float(np.var([v.mean() for v in pooled.values()]) / np.mean([v.var() for v in pooled.values()]))
-    points = np.array([[v.mean()] for v in found.values()])
-    two = sorted(float(v.mean()) for v in found.values())
-    best = rec.clusters(points, (2, 3, 4)).best
-    return decide(
-        573 / 2 < ratio < 573 * 2,
-        ratio,
-        note="variance between the three groups over that within, at α = 40; the paper 573, here within a factor of 2",
-        facts={
-            **{a: float(v.mean()) for a, v in found.items()},
-            "clusters that fit best": best,
-            "range": two[-1] - two[0],
-        },
-    )
 
 
 def _difficulty(rows: Sequence[Row]) -> tuple[np.ndarray, np.ndarray]:
@@ -136,29 +60,6 @@ def _predicted(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return chance, model.fit(x, y)[-1].coef_[0]
 
 
-def difficult(rows: Sequence[Row]) -> Verdict:
-    x, y = _difficulty(rows)
-    if min(y.sum(), len(y) - y.sum()) < 5:
-        return not_run(f"{y.sum()} of {len(y)} problems succeed: one outcome is too rare for five folds")
-    chance, weights = _predicted(x, y)
-    order = [FEATURES[i] for i in np.argsort(-np.abs(weights))]
-    auc = stats.cross_validated_auc(x, y)
-    return decide(
-        set(order[:2]) == {"high-pass", "log(α+1) × σ_max"},
-        auc.value,
-        auc.stderr,
-        note="area under the ROC curve (the paper 0.958); its strongest predictors are the high-pass indicator and "
-        "log(α+1) × σ_max",
-        facts={
-            **dict(zip(FEATURES, weights.tolist())),
-            "strongest first": ", ".join(order),
-            "accuracy, held out": float(((chance > 0.5) == y).mean()),
-            "problems": len(y),
-            f"with IoU > {SUCCESS:g}": int(y.sum()),
-        },
-    )
-
-
 def roc(rows: Sequence[Row]) -> Plot:
     x, y = _difficulty(some(rows, check="kernels"))
     if min(y.sum(), len(y) - y.sum()) < 5:
@@ -176,39 +77,6 @@ def _effective(rows: Sequence[Row]) -> tuple[np.ndarray, np.ndarray]:
     falling = np.minimum.accumulate(fixed.mean(1))
     like = np.exp(np.interp(-learned, -falling, np.log(alphas)))  # held at the grid's ends
     return alphas, like / alphas
-
-
-def amplified(rows: Sequence[Row]) -> Verdict:
-    alphas, ratio = _effective(rows)
-    stiff = alphas >= 7
-    norm = table(rows, "norm_ratio")[1].mean(1)
-    shares = table(rows, "joint_active")[1].mean(1) / np.maximum(table(rows, "fixed_active")[1].mean(1), 1e-9)
-    return decide(
-        bool((ratio[stiff] > 1.5).all()),
-        float(np.mean(ratio[stiff])),
-        note="stiffness at which the fixed kernel has the learned one's active share, over the nominal one, mean from "
-        "α = 7 on; the paper 2 to 3",
-        facts={
-            "by stiffness": ratio.tolist(),
-            "norm of the learned kernel over the fixed one's": norm.tolist(),
-            "ratio of active shares": shares.tolist(),
-        },
-    )
-
-
-def independent(rows: Sequence[Row]) -> Verdict:
-    mean = lambda column: table(rows, column)[1].mean(1)
-    alphas = table(rows, "fixed_iou")[0]
-    stiff = alphas >= 7
-    deficit = (mean("fixed_active") - mean("joint_active"))[stiff]
-    gap = (mean("fixed_iou") - mean("joint_iou"))[stiff]
-    found = stats.pearson(deficit, gap)
-    return decide(
-        found.p > 0.05 and abs(found.value) < 0.3,  # not seen with so few values, and small
-        found.value,
-        note=f"correlation of the deficit of active gates and the gap of IoU over {stiff.sum()} stiffness values from "
-        f"7 on, p = {found.p:.2g}; the paper 0.082, p = 0.82",
-    )
 
 
 def bands(rows: Sequence[Row]) -> Plot:
@@ -241,88 +109,185 @@ def left(rows: Sequence[Row]) -> Plot:
     return Plot("iteration", "share of the error that is left", series, log_x=True)
 
 
-def _claim(n: str, text: str, expected: str, check: str, judge: Judge, **more: object) -> Claim:
-    return Claim(
-        id=f"gate-density/{n}",
-        study=NAME,
-        statement=text,
-        expected=Expected(direction=expected),
-        judge=judge,
-        uses=matches(check=check),
-        **{"choices": CHOICES, **more},  # type: ignore[arg-type]
+claim = Claims("gate-density", study=NAME, choices=CHOICES)
+
+
+@claim("F30", below(1, "faster"), setups=by_reading, uses={"check": "curves"}, plot=drawn(bands))
+def faster(rows: Sequence[Row]) -> Measured:
+    """Adam converges faster than the others
+
+    Adam's ``cost`` against the smallest of the others, mean over stiffness; what it is, ``by_reading`` says.
+    """
+    cost = {m: {r["alpha"]: r["cost"] for r in some(rows, method=m)} for m in METHODS}
+    mean = {m: float(np.mean(list(v.values()))) for m, v in cost.items()}
+    wins = {m: sum(cost["adam"][a] < cost[m][a] for a in cost[m]) / len(cost["adam"]) for m in METHODS[1:]}
+    ratio = mean["adam"] / min(mean[m] for m in METHODS[1:])
+    return Measured(
+        ratio,
+        "Adam's cost over the smallest of the others, each a mean over stiffness values; the caption names no α",
+        facts={
+            **{f"{m}: mean cost": v for m, v in mean.items()},
+            **{f"share of stiffness values at which Adam is ahead of {m}": v for m, v in wins.items()},
+        },
     )
 
 
-CLAIMS = (
-    _claim(
-        "F30",
-        "Adam converges faster than the others",
-        "faster",
-        "curves",
-        over_setups(faster, by_reading),
-        plot=drawn(bands),
-    ),
-    _claim(
-        "F30-spread",
-        "Adam's loss varies less over seeds",
-        "smaller",
-        "curves",
-        everywhere(steadier, operands=False),
-    ),
-    _claim(
-        "F30-stiff",
-        "Variability over runs rises with stiffness",
-        "rises",
-        "curves",
-        everywhere(stiffer, operands=False),
-    ),
-    _claim(
-        "A94-edges",
-        "Boundaries are reconstructed first, interiors later",
-        "edges ahead",
-        "regions",
-        everywhere(first_edges, operands=False),
-        plot=drawn(left),
-    ),
-    _claim(
-        "A94-variance",
-        "Between groups of activations the active share varies 573 times as much as within, at α = 40",
-        "573; far above 1",
-        "activations",
-        over_setups(between, lambda rows: by_way(rows, operands=False), 573.0),
-        choices=(*CHOICES, STIFFNESS),
-    ),
-    _claim(
-        "F32",
-        "Success is predicted best by the high-pass indicator and log(α+1) × σ_max",
-        "the two strongest",
-        "kernels",
-        everywhere(difficult),
-        plot=drawn(roc),
-    ),
-    _claim(
-        "F35-stiffness",
-        "A learned kernel acts like a stiffness 2 to 3 times the nominal one",
-        "2 to 3",
-        "joint",
-        over_setups(amplified, lambda rows: by_start(rows, operands=False), 2.5),
-        plot=drawn(lambda rows: effective(some(rows, check="joint", start="random"))),
-        choices=(
-            *CHOICES,
-            LEARNED,
-            "effective stiffness: that of the fixed kernel with the same active share",
-        ),
-    ),
-    _claim(
-        "F35-independent",
-        "The deficit of active gates does not predict the gap of IoU over stiffness values",
-        "r = 0.082, p = 0.82",
-        "joint",
-        over_setups(independent, by_start),
-        choices=(
-            *CHOICES,
-            LEARNED,
-            "stiffness values from 7 on",
-        ),
+@claim("F30-spread", "smaller", setups=without_iou, uses={"check": "curves"})
+def steadier(rows: Sequence[Row]) -> Verdict:
+    """Adam's loss varies less over seeds
+
+    Log deviation of the final loss over seeds: Adam against the mean of the others, one pair a stiffness.
+    """
+    spread = {m: np.log(table(rows, "final", method=m)[1].std(1, ddof=1)) for m in METHODS}
+    others = np.mean([spread[m] for m in METHODS[1:]], axis=0)
+    facts = {f"deviation by stiffness, {m}": np.exp(v).tolist() for m, v in spread.items()}
+    gaps = (spread["adam"] - others).tolist()
+    return compared(gaps, -1, note="log deviation of the final loss over seeds, Adam minus the others", facts=facts)
+
+
+@claim("F30-stiff", above(0.5, "rises"), setups=without_iou, uses={"check": "curves"})
+def stiffer(rows: Sequence[Row]) -> Measured:
+    """Variability over runs rises with stiffness"""
+    trend = {}
+    for m in METHODS:
+        alphas, final = table(rows, "final", method=m)
+        trend[m] = float(stats.spearman(alphas, final.std(1, ddof=1)).value)
+    return Measured(
+        min(trend.values()),
+        "rank correlation of stiffness and deviation over seeds of the final loss, smallest over methods",
+        facts=trend,
+    )
+
+
+@claim("A94-edges", "edges ahead", setups=without_iou, uses={"check": "regions"}, plot=drawn(left))
+def first_edges(rows: Sequence[Row]) -> Measured:
+    """Boundaries are reconstructed first, interiors later"""
+    gaps = [i - e for r in rows for e, i, t in zip(r["edge"][1:], r["interior"][1:], r["moments"]) if t >= 5]
+    half = lambda r, part: next((t for t, v in zip(r["moments"], r[part][1:]) if v < 0.5), None)
+    facts = {
+        f"{r['target']}, α = {r['alpha']:g}: iteration by which half of the error is gone, edges and inside": str(
+            (half(r, "edge"), half(r, "interior"))
+        )
+        for r in rows
+    }
+    return Measured(
+        float(np.mean(gaps)),
+        "share of the error that is left inside, minus that left on edges, mean from the fifth iteration on",
+        facts={**facts, "smallest": min(gaps)},
+        ok=min(gaps) > 0,
+    )
+
+
+@claim(
+    "A94-variance",
+    "573; far above 1",
+    setups=partial(by_way, operands=False),
+    printed=573.0,
+    uses={"check": "activations"},
+    choices=(*CHOICES, STIFFNESS),
+)
+def between_groups(rows: Sequence[Row]) -> Measured:
+    """Between groups of activations the active share varies 573 times as much as within, at α = 40
+
+    Variance of the groups' means over the mean variance within a group, of the active share over seeds too.
+    """
+    found = {a: np.concatenate([r["active"] for r in rs]) for a, rs in groups(rows, "act").items()}
+    pooled = {g: np.concatenate([found[a] for a in names]) for g, names in GROUPS.items()}
+    ratio = float(np.var([v.mean() for v in pooled.values()]) / np.mean([v.var() for v in pooled.values()]))
+    points = np.array([[v.mean()] for v in found.values()])
+    two = sorted(float(v.mean()) for v in found.values())
+    best = rec.clusters(points, (2, 3, 4)).best
+    return Measured(
+        ratio,
+        "variance between the three groups over that within, at α = 40; the paper 573, here within a factor of 2",
+        facts={
+            **{a: float(v.mean()) for a, v in found.items()},
+            "clusters that fit best": best,
+            "range": two[-1] - two[0],
+        },
+        ok=573 / 2 < ratio < 573 * 2,
+    )
+
+
+@claim("F32", "the two strongest", setups=apart, uses={"check": "kernels"}, plot=drawn(roc))
+def difficult(rows: Sequence[Row]) -> Measured | Verdict:
+    """Success is predicted best by the high-pass indicator and log(α+1) × σ_max"""
+    x, y = _difficulty(rows)
+    if min(y.sum(), len(y) - y.sum()) < 5:
+        return not_run(f"{y.sum()} of {len(y)} problems succeed: one outcome is too rare for five folds")
+    chance, weights = _predicted(x, y)
+    order = [FEATURES[i] for i in np.argsort(-np.abs(weights))]
+    auc = stats.cross_validated_auc(x, y)
+    return Measured(
+        auc.value,
+        note="area under the ROC curve (the paper 0.958); its strongest predictors are the high-pass indicator and "
+        "log(α+1) × σ_max",
+        stderr=auc.stderr,
+        facts={
+            **dict(zip(FEATURES, weights.tolist())),
+            "strongest first": ", ".join(order),
+            "accuracy, held out": float(((chance > 0.5) == y).mean()),
+            "problems": len(y),
+            f"with IoU > {SUCCESS:g}": int(y.sum()),
+        },
+        ok=set(order[:2]) == {"high-pass", "log(α+1) × σ_max"},
+    )
+
+
+@claim(
+    "F35-stiffness",
+    "2 to 3",
+    setups=partial(by_start, operands=False),
+    printed=2.5,
+    uses={"check": "joint"},
+    plot=drawn(lambda rows: effective(some(rows, check="joint", start="random"))),
+    choices=(
+        *CHOICES,
+        LEARNED,
+        "effective stiffness: that of the fixed kernel with the same active share",
     ),
 )
+def amplified(rows: Sequence[Row]) -> Measured:
+    """A learned kernel acts like a stiffness 2 to 3 times the nominal one"""
+    alphas, ratio = _effective(rows)
+    stiff = alphas >= 7
+    norm = table(rows, "norm_ratio")[1].mean(1)
+    shares = table(rows, "joint_active")[1].mean(1) / np.maximum(table(rows, "fixed_active")[1].mean(1), 1e-9)
+    return Measured(
+        float(np.mean(ratio[stiff])),
+        note="stiffness at which the fixed kernel has the learned one's active share, over the nominal one, mean from "
+        "α = 7 on; the paper 2 to 3",
+        facts={
+            "by stiffness": ratio.tolist(),
+            "norm of the learned kernel over the fixed one's": norm.tolist(),
+            "ratio of active shares": shares.tolist(),
+        },
+        ok=bool((ratio[stiff] > 1.5).all()),
+    )
+
+
+@claim(
+    "F35-independent",
+    "r = 0.082, p = 0.82",
+    setups=by_start,
+    uses={"check": "joint"},
+    choices=(
+        *CHOICES,
+        LEARNED,
+        "stiffness values from 7 on",
+    ),
+)
+def independent(rows: Sequence[Row]) -> Measured:
+    """The deficit of active gates does not predict the gap of IoU over stiffness values"""
+    mean = lambda column: table(rows, column)[1].mean(1)
+    alphas = table(rows, "fixed_iou")[0]
+    stiff = alphas >= 7
+    deficit = (mean("fixed_active") - mean("joint_active"))[stiff]
+    gap = (mean("fixed_iou") - mean("joint_iou"))[stiff]
+    found = stats.pearson(deficit, gap)
+    return Measured(
+        found.value,
+        note=f"correlation of the deficit of active gates and the gap of IoU over {stiff.sum()} stiffness values from "
+        f"7 on, p = {found.p:.2g}; the paper 0.082, p = 0.82",
+        ok=found.p > 0.05 and abs(found.value) < 0.3,
+    )

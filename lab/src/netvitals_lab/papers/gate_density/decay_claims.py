@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from netvitals_lab import Claim, Expected, Row, Verdict, decide
+from netvitals_lab import Claims, Expected, Measured, Row
 from netvitals_lab.engine.claim import PAIRS
 from netvitals_lab.engine.judges import groups
 from netvitals_lab.papers.gate_density import _pictures as pictures
@@ -26,7 +26,17 @@ def _arms(rows: Sequence[Row], amount: float | None = None) -> dict[str, list[Ro
     return {f"{o} {'decoupled' if o == 'adamw' else c}": group for (o, c), group in arms.items()}
 
 
-def _amount(rows: Sequence[Row]) -> Verdict:
+claim = Claims("gate-density", study=DECAY, seeds=PAIRS)
+
+
+@claim(
+    "X-decay",
+    "below half at S = 2.44, within 15 % at S = 0.0024, under all",
+    uses=lambda c: not c.get("exempt"),
+    plot=pictures.collapse_by_decay,
+)
+def amount(rows: Sequence[Row]) -> Measured:
+    """The integrated decay S decides how far σ collapses, coupled or not"""
     facts, ok = [], True
     for amount in sorted({r["S"] for r in some(rows)}, reverse=True):
         for name, runs in _arms(rows, amount).items():
@@ -40,41 +50,62 @@ def _amount(rows: Sequence[Row]) -> Verdict:
     coupled, decoupled = (
         np.mean(shrinkage(some(rows, optimizer="sgd", coupling=c, S=S, exempt=None))) for c in ("coupled", "decoupled")
     )
-    return decide(
-        bool(ok),
+    return Measured(
         f"σ {coupled:+.0%} coupled, {decoupled:+.0%} decoupled",
-        note="SGD at S = 2.44, mean over activations and seeds. " + "; ".join(facts),
+        "SGD at S = 2.44, mean over activations and seeds. " + "; ".join(facts),
+        ok=bool(ok),
     )
 
 
-def _signs(rows: Sequence[Row]) -> Verdict:
-    """The split of activations at S = 2.44 under every arm."""
+@claim(
+    "X-decay-signs", "all arms", uses=lambda c: c["S"] == S and not c.get("exempt"), plot=pictures.sigma_by_optimizer
+)
+def signs(rows: Sequence[Row]) -> Measured:
+    """At S = 2.44 ReLU falls and the smooth activations rise under coupled and decoupled decay alike
+
+    The split of activations at S = 2.44 under every arm.
+    """
     facts, good, arms = [], [], _arms(rows, S)
     for name, runs in arms.items():
         both = [split(runs, t, "element") for t in (0.01, 0.1)]
         good += [name] if all(ok for ok, _ in both) else []
         facts.append(f"{name}: {both[1][1]}")
-    return decide(
-        len(good) == len(arms),
+    return Measured(
         f"{len(good)} of {len(arms)} arms",
         note="ReLU down and smooth up in every "
         "seed at θ = .01 and .10 (layers of one width: poolings coincide). At .10, in points: " + "; ".join(facts),
+        ok=len(good) == len(arms),
     )
 
 
-def _exempt(rows: Sequence[Row]) -> Verdict:
+@claim(
+    "X-exempt",
+    Expected(0.0, tolerance=STEADY),
+    uses=lambda c: (c["optimizer"], c["coupling"], c["S"]) == ("sgd", "coupled", S),
+    plot=pictures.sigma_by_optimizer,
+)
+def exempt(rows: Sequence[Row]) -> Measured:
+    """Without decay on the norms' scales and shifts σ does not collapse"""
     free, bound = some(rows, exempt=True), some(rows, optimizer="sgd", coupling="coupled", S=S, exempt=None)
     a, b = shrinkage(free), shrinkage(bound)
-    return decide(
-        min(a) > -STEADY and max(b) < HALF,
+    return Measured(
         float(np.mean(a)),
         note=f"change of σ with decay on everything "
         f"but the norms {span(a, '+.0%')}, with decay on everything {span(b, '+.0%')}; density without: "
         f"{split(free, 0.1, 'element')[1]} points at θ = .10",
+        ok=min(a) > -STEADY and max(b) < HALF,
     )
 
 
-def _images(rows: Sequence[Row]) -> Verdict:
+@claim(
+    "X-decay-images",
+    "below half under all",
+    study=IMAGES,
+    uses=lambda c: images()(c) and (c["optimizer"], c["S"]) in MATCHED,
+    plot=pictures.sigma_by_optimizer,
+)
+def on_images(rows: Sequence[Row]) -> Measured:
+    """At matched integrated decay σ collapses under SGD, AdamW and Adam (images)"""
     facts, ok = [], True
     for name, runs in _arms(rows).items():
         sigma = shrinkage(runs)
@@ -89,48 +120,4 @@ def _images(rows: Sequence[Row]) -> Verdict:
             f"{name} (felt {felt}): σ {span(sigma, '+.0%')}, accuracy "
             f"{span([r['accuracy'] for r in runs], '.2f')}, {signs}"
         )
-    return decide(bool(ok), "collapses under all" if ok else "does not collapse under all", note=". ".join(facts))
-
-
-CLAIMS = (
-    Claim(
-        id="gate-density/X-decay",
-        study=DECAY,
-        seeds=PAIRS,
-        statement="The integrated decay S decides how far σ collapses, coupled or not",
-        expected=Expected(direction="below half at S = 2.44, within 15 % at S = 0.0024, under all"),
-        judge=_amount,
-        plot=pictures.collapse_by_decay,
-        uses=lambda c: not c.get("exempt"),
-    ),
-    Claim(
-        id="gate-density/X-decay-signs",
-        study=DECAY,
-        seeds=PAIRS,
-        statement="At S = 2.44 ReLU falls and the smooth activations rise under coupled and decoupled decay alike",
-        expected=Expected(direction="all arms"),
-        judge=_signs,
-        plot=pictures.sigma_by_optimizer,
-        uses=lambda c: c["S"] == S and not c.get("exempt"),
-    ),
-    Claim(
-        id="gate-density/X-exempt",
-        study=DECAY,
-        seeds=PAIRS,
-        statement="Without decay on the norms' scales and shifts σ does not collapse",
-        expected=Expected(0.0, tolerance=STEADY),
-        judge=_exempt,
-        plot=pictures.sigma_by_optimizer,
-        uses=lambda c: (c["optimizer"], c["coupling"], c["S"]) == ("sgd", "coupled", S),
-    ),
-    Claim(
-        id="gate-density/X-decay-images",
-        study=IMAGES,
-        seeds=PAIRS,
-        statement="At matched integrated decay σ collapses under SGD, AdamW and Adam (images)",
-        expected=Expected(direction="below half under all"),
-        judge=_images,
-        plot=pictures.sigma_by_optimizer,
-        uses=lambda c: images()(c) and (c["optimizer"], c["S"]) in MATCHED,
-    ),
-)
+    return Measured("collapses under all" if ok else "does not collapse under all", ". ".join(facts), ok=bool(ok))

@@ -6,12 +6,12 @@ unit from the centre of the sigmoid, inside its strip at stiffness 10 and outsid
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from netvitals_lab import Claim, Expected, Plot, Row, Series, Verdict, decide, not_run
-from netvitals_lab.engine.judges import Setup, groups, matches, over_setups
+from netvitals_lab import Claims, Measured, Plot, Row, Series, Verdict, above, not_run
+from netvitals_lab.engine.judges import Setup, groups
 from netvitals_lab.papers.gate_density.compounding import DEEP, NETWORKS
 
 NETS = (
@@ -19,27 +19,6 @@ NETS = (
     "the sigmoid about ½ and 0; Gaussian and uniform inputs; the last third of the layers is late",
     "the default weights, and the third instead of six layers, came after He's weights had not shown it",
 )
-
-
-def _front(rows: Sequence[Row]) -> Verdict:
-    """Of both networks: the mean active share of the last third of the layers is above ½ at α = 10, about 0 at 20."""
-    late = {(r["network"], r["alpha"]): float(np.mean(r["shares"][-(r["layers"] // 3) :])) for r in rows}
-    by = {n: [late[n, 10.0], late[n, 20.0]] for n in NETWORKS}
-    return decide(
-        all(soft > 0.5 and stiff < 0.02 for soft, stiff in by.values()),
-        max(stiff for _, stiff in by.values()),
-        note="mean active share of the last third of the layers at α = 20, the larger of two untrained networks",
-        facts={f"{n} at α = 10, 20": both for n, both in by.items()},
-    )
-
-
-def _deep_law(rows: Sequence[Row]) -> Verdict:
-    stiff = [r for r in rows if r["alpha"] >= 20]
-    good = {f"{r['network']}, α = {r['alpha']:g}: R², c": [r["r2"], r["rate"]] for r in stiff if r["r2"] is not None}
-    if len(good) < len(stiff):
-        return not_run(f"{len(stiff) - len(good)} of {len(stiff)} profiles are constant: there is nothing to fit")
-    worst = min(r2 for r2, _ in good.values())
-    return decide(worst > 0.5, worst, note="smallest R² of F₁/(1 + cα)^l; the paper .615 to .837", facts=good)
 
 
 def deep_setups(rows: Sequence[Row]) -> dict[Setup, list[Row]]:
@@ -67,35 +46,38 @@ def _profiles(rows: Sequence[Row]) -> Plot:
     return Plot("layer", "active share", series)
 
 
-def _claim(
-    name: str,
-    statement: str,
-    expected: str,
-    judge: Callable[[Sequence[Row]], Verdict],
-    plot: Callable[[Sequence[Row]], Plot] | None = None,
-    question: str = "",
-) -> Claim:
-    return Claim(
-        id=f"gate-density/{name}",
-        study="gate-density-compounding",
-        statement=statement,
-        expected=Expected(direction=expected),
-        judge=over_setups(judge, deep_setups),
-        uses=matches(check="deep"),
-        plot=plot,
-        choices=NETS,
-        question=question,
+claim = Claims("gate-density", study="gate-density-compounding", choices=NETS)
+
+
+@claim(
+    "E31",
+    "late layers > 0.5, then < 0.02",
+    setups=deep_setups,
+    uses={"check": "deep"},
+    plot=_profiles,
+    question="Did the deep networks have the default weights of their library, and no norm?",
+)
+def front(rows: Sequence[Row]) -> Measured:
+    """Deep networks of stiff sigmoids: late layers open at stiffness 10, shut at 20
+
+    Of both networks: the mean active share of the last third of the layers is above ½ at α = 10, about 0 at 20.
+    """
+    late = {(r["network"], r["alpha"]): float(np.mean(r["shares"][-(r["layers"] // 3) :])) for r in rows}
+    by = {n: [late[n, 10.0], late[n, 20.0]] for n in NETWORKS}
+    return Measured(
+        max(stiff for _, stiff in by.values()),
+        "mean active share of the last third of the layers at α = 20, the larger of two untrained networks",
+        facts={f"{n} at α = 10, 20": both for n, both in by.items()},
+        ok=all(soft > 0.5 and stiff < 0.02 for soft, stiff in by.values()),
     )
 
 
-CLAIMS = (
-    _claim(
-        "E31",
-        "Deep networks of stiff sigmoids: late layers open at stiffness 10, shut at 20",
-        "late layers > 0.5, then < 0.02",
-        _front,
-        _profiles,
-        "Did the deep networks have the default weights of their library, and no norm?",
-    ),
-    _claim("E31-law", "From stiffness 20 on the depth law fits deep networks", "R² > 0.5", _deep_law),
-)
+@claim("E31-law", above(0.5, "R² > 0.5"), setups=deep_setups, uses={"check": "deep"})
+def deep_law(rows: Sequence[Row]) -> Measured | Verdict:
+    """From stiffness 20 on the depth law fits deep networks"""
+    stiff = [r for r in rows if r["alpha"] >= 20]
+    good = {f"{r['network']}, α = {r['alpha']:g}: R², c": [r["r2"], r["rate"]] for r in stiff if r["r2"] is not None}
+    if len(good) < len(stiff):
+        return not_run(f"{len(stiff) - len(good)} of {len(stiff)} profiles are constant: there is nothing to fit")
+    worst = min(r2 for r2, _ in good.values())
+    return Measured(worst, "smallest R² of F₁/(1 + cα)^l; the paper .615 to .837", facts=good)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from netvitals import activations
-from netvitals_lab import Claim, Config, Expected, Plot, Row, Series, Verdict, decide, stats
+from netvitals_lab import Claims, Config, Measured, Plot, Row, Series, stats
 from netvitals_lab.engine.claim import PAIRS
-from netvitals_lab.engine.judges import matches, over_setups
+from netvitals_lab.engine.judges import matches
 from netvitals_lab.engine.judges.setups import Setup
 from netvitals_lab.papers.gate_density._reading import acts, changes, some
 from netvitals_lab.papers.gate_density._recorder import key
@@ -50,7 +50,7 @@ def by_pooling(rows: Sequence[Row]) -> dict[Setup, list[Row]]:
     last: dict[tuple[str, int], Row] = {}
     for r in some(rows, "epoch"):
         last[r["act"], r["seed"]] = max(r, last.get((r["act"], r["seed"]), r), key=lambda x: x["epoch"])
-    behind = {(r["act"], r["seed"]): [] for r in some(rows)}
+    behind: dict[tuple[str, int], list[float]] = {(r["act"], r["seed"]): [] for r in some(rows)}
     for r in some(rows, "site", when="last", theta=THETA, follows="bn_direct"):
         behind[r["act"], r["seed"]].append(r["mu"])
     found: dict[Setup, list[Row]] = {("by element",): [], ("by channel",): [], ("by site behind a norm",): []}
@@ -64,43 +64,6 @@ def by_pooling(rows: Sequence[Row]) -> dict[Setup, list[Row]]:
         for mine, (mu, name) in zip(found.values(), poolings):
             mine.append({**r, "mu last": mu, f"{key(THETA)} change": r[f"{name} change"]})
     return found
-
-
-def drift(rows: Sequence[Row]) -> Verdict:
-    """All means negative at the end, and their spread small against that of z_low."""
-    ends = {a: [r["mu last"] for r in some(rows, act=a)] for a in acts(rows)}
-    means = {a: float(np.mean(v)) for a, v in ends.items()}
-    low = [z_low(a) for a in means]
-    spread, reach = (max(v) - min(v) for v in (list(means.values()), low))
-    down = sum(m < 0 for m in means.values())
-    varied = all(len(v) > 1 and np.ptp(v) > 0 for v in ends.values())
-    return decide(
-        down == len(means) and spread < 0.1 * reach,
-        down / len(means),
-        note="share of the activations whose mean of the inputs is negative at the end",
-        facts={
-            **means,
-            "spread of μ, of z_low": [spread, reach],
-            "by activation": str(stats.anova(*ends.values())) if varied else "no spread within groups",
-            "with z_low": f"{stats.pearson(low, list(means.values()))}, {stats.spearman(low, list(means.values()))}",
-        },
-    )
-
-
-def direction(rows: Sequence[Row]) -> Verdict:
-    """The sign of μ − z_low beside that of the change of density."""
-    margin = {a: float(np.mean([r["mu last"] for r in some(rows, act=a)])) - z_low(a) for a in acts(rows)}
-    change = {a: 100 * float(np.mean(changes(some(rows, act=a), THETA))) for a in margin}
-    right = [a for a in margin if margin[a] * change[a] > 0]
-    table = sum(np.sign(mu - z_low(a)) == way for a, (mu, way) in TABLE_4.items())
-    shaky = min(margin, key=lambda a: abs(margin[a]))
-    return decide(
-        len(right) == len(margin),
-        len(right) / len(margin),
-        note=f"share of the activations whose density moved as μ − z_low says, θ = .10; smallest margin {shaky}; the "
-        f"paper's own table gives {table} of {len(TABLE_4)}",
-        facts={f"{a}: margin, change in points": [margin[a], change[a]] for a in margin},
-    )
 
 
 def drawn(rows: Sequence[Row]) -> Plot:
@@ -119,27 +82,51 @@ def drawn(rows: Sequence[Row]) -> Plot:
 
 _USES = alone(matches(act=NINE, norm="batch", optimizer="sgd"))
 _OPEN = ("means and densities by element, by channel, and by site behind a norm",)
-CLAIMS = (
-    Claim(
-        id="gate-density/C9",
-        study=STUDY,
-        seeds=PAIRS,
-        statement="Means drift negative, nearly alike for nine activations",
-        expected=Expected(direction="9 negative, spread small against z_low"),
-        judge=over_setups(drift, by_pooling),
-        plot=drawn,
-        uses=_USES,
-        choices=_OPEN,
-    ),
-    Claim(
-        id="gate-density/C10",
-        study=STUDY,
-        seeds=PAIRS,
-        statement="The sign of μ − z_low gives the direction for nine activations",
-        expected=Expected(direction="9 of 9"),
-        judge=over_setups(direction, by_pooling),
-        plot=drawn,
-        uses=_USES,
-        choices=_OPEN,
-    ),
-)
+
+
+claim = Claims("gate-density", study=STUDY, seeds=PAIRS)
+
+
+@claim("C9", "9 negative, spread small against z_low", setups=by_pooling, uses=_USES, plot=drawn, choices=_OPEN)
+def drift(rows: Sequence[Row]) -> Measured:
+    """Means drift negative, nearly alike for nine activations
+
+    All means negative at the end, and their spread small against that of z_low.
+    """
+    ends = {a: [r["mu last"] for r in some(rows, act=a)] for a in acts(rows)}
+    means = {a: float(np.mean(v)) for a, v in ends.items()}
+    low = [z_low(a) for a in means]
+    spread, reach = (max(v) - min(v) for v in (list(means.values()), low))
+    down = sum(m < 0 for m in means.values())
+    varied = all(len(v) > 1 and np.ptp(v) > 0 for v in ends.values())
+    return Measured(
+        down / len(means),
+        "share of the activations whose mean of the inputs is negative at the end",
+        facts={
+            **means,
+            "spread of μ, of z_low": [spread, reach],
+            "by activation": str(stats.anova(*ends.values())) if varied else "no spread within groups",
+            "with z_low": f"{stats.pearson(low, list(means.values()))}, {stats.spearman(low, list(means.values()))}",
+        },
+        ok=down == len(means) and spread < 0.1 * reach,
+    )
+
+
+@claim("C10", "9 of 9", setups=by_pooling, uses=_USES, plot=drawn, choices=_OPEN)
+def direction(rows: Sequence[Row]) -> Measured:
+    """The sign of μ − z_low gives the direction for nine activations
+
+    The sign of μ − z_low beside that of the change of density.
+    """
+    margin = {a: float(np.mean([r["mu last"] for r in some(rows, act=a)])) - z_low(a) for a in acts(rows)}
+    change = {a: 100 * float(np.mean(changes(some(rows, act=a), THETA))) for a in margin}
+    right = [a for a in margin if margin[a] * change[a] > 0]
+    table = sum(np.sign(mu - z_low(a)) == way for a, (mu, way) in TABLE_4.items())
+    shaky = min(margin, key=lambda a: abs(margin[a]))
+    return Measured(
+        len(right) / len(margin),
+        note=f"share of the activations whose density moved as μ − z_low says, θ = .10; smallest margin {shaky}; the "
+        f"paper's own table gives {table} of {len(TABLE_4)}",
+        facts={f"{a}: margin, change in points": [margin[a], change[a]] for a in margin},
+        ok=len(right) == len(margin),
+    )

@@ -8,7 +8,7 @@ from itertools import product
 
 import numpy as np
 
-from netvitals_lab import Claim, Expected, Plot, Row, Series, Verdict, decide, not_judged, stats
+from netvitals_lab import Claims, Plot, Row, Series, Verdict, decide, not_judged, stats
 from netvitals_lab.engine.judges import Setup, column, means, over_setups, some
 from netvitals_lab.engine.verdict import Fact
 from netvitals_lab.papers.gate_density.privacy import ATTACKS, CLOSE, CLOSED
@@ -93,8 +93,41 @@ def stiffness(rows: Sequence[Row]) -> Verdict:
     )
 
 
+def shares(rows: Sequence[Row]) -> Plot:
+    """Figure 14: the share that is recovered by stiffness, dashed with fewer iterations."""
+    longest = budgets(rows)[0]
+    series = [
+        Series(f"{a}, {n} iterations", list(share), list(share.values()), line=True, dashed=n != longest)
+        for a in ATTACKS
+        for n in budgets(rows)
+        for share in (means(recovered(rows), "recovered", "alpha", attack=a, iterations=n),)
+    ]
+    sure = means(recovered(rows), "recovered", "alpha", attack=CLOSED)
+    return Plot(
+        "stiffness", "share recovered", [*series, Series(CLOSED, list(sure), list(sure.values()), line=True)], True
+    )
+
+
+claim = Claims("gate-density", study="gate-density-privacy")
+
+
+@claim(
+    "C18",
+    "iDLG slope < 0, Inverting Gradients flat",
+    plot=shares,
+    effect="how the share of recovered pictures changes with stiffness, by attack, budget and criterion",
+    choices=(
+        "an untrained toy victim of our own, digits of 8 × 8 pixels",
+        "Adam at 0.05, then 0.01, on three budgets, each four times the one before",
+        "recovered is a squared error of a pixel below 0.01; 0.05 and 0.001 are asked too",
+    ),
+    question="How many iterations did each attack have, and had it converged at every stiffness?",
+)
 def privacy(rows: Sequence[Row]) -> Verdict:
-    """Over the set-ups, with the convergence stated, and what an attacker is sure to have."""
+    """Stiffness makes iDLG fail more often, and does nothing against Inverting Gradients
+
+    Over the set-ups, with the convergence stated, and what an attacker is sure to have.
+    """
     found, still = over_setups(stiffness, by_budget)(rows), moving(rows)
     certain = some(rows, attack=CLOSED)
     facts: dict[str, Fact] = {
@@ -111,37 +144,3 @@ def privacy(rows: Sequence[Row]) -> Verdict:
     )
     sure = "sure is that the gradients hold the picture at every stiffness, for the closed form finds it"
     return replace(found, note=f"{found.note}; {text}; {sure}", facts=facts | dict(found.facts))
-
-
-def shares(rows: Sequence[Row]) -> Plot:
-    """Figure 14: the share that is recovered by stiffness, dashed with fewer iterations."""
-    longest = budgets(rows)[0]
-    series = [
-        Series(f"{a}, {n} iterations", list(share), list(share.values()), line=True, dashed=n != longest)
-        for a in ATTACKS
-        for n in budgets(rows)
-        for share in (means(recovered(rows), "recovered", "alpha", attack=a, iterations=n),)
-    ]
-    sure = means(recovered(rows), "recovered", "alpha", attack=CLOSED)
-    return Plot(
-        "stiffness", "share recovered", [*series, Series(CLOSED, list(sure), list(sure.values()), line=True)], True
-    )
-
-
-CLAIMS = (
-    Claim(
-        id="gate-density/C18",
-        study="gate-density-privacy",
-        statement="Stiffness makes iDLG fail more often, and does nothing against Inverting Gradients",
-        expected=Expected(direction="iDLG slope < 0, Inverting Gradients flat"),
-        judge=privacy,
-        plot=shares,
-        effect="how the share of recovered pictures changes with stiffness, by attack, budget and criterion",
-        choices=(
-            "an untrained toy victim of our own, digits of 8 × 8 pixels",
-            "Adam at 0.05, then 0.01, on three budgets, each four times the one before",
-            "recovered is a squared error of a pixel below 0.01; 0.05 and 0.001 are asked too",
-        ),
-        question="How many iterations did each attack have, and had it converged at every stiffness?",
-    ),
-)

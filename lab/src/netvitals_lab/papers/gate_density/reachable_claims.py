@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from netvitals_lab import Claim, Config, Expected, Plot, Row, Series, Verdict, fails, holds, underspecified
+from netvitals_lab import Claims, Expected, Plot, Row, Series, Verdict, fails, holds, underspecified
 from netvitals_lab.engine.judges import groups
 from netvitals_lab.engine.verdict import Fact
 from netvitals_lab.papers.gate_density import reconstruction as rec
@@ -38,8 +38,44 @@ def sobel(row: Row) -> bool:
     return row["kernel"] == "sobel_x"
 
 
+def midpoints(rows: Sequence[Row]) -> dict[str, tuple[float, bool, float, float]]:
+    """By set-up of the Sobel kernel: α*, whether the fit is off its bounds, the largest IoU, and how far it falls."""
+    found = {}
+    for name, mine in setups(rows, sobel).items():
+        alphas, iou = table(mine, "iou")
+        mean = iou.mean(1)
+        try:
+            fit = rec.fit_phase(alphas, iou)
+        except (ValueError, RuntimeError):
+            continue
+        found[name] = (fit.midpoint, not fit.at_bound, float(mean.max()), float(mean.max() - mean[-1]))
+    return found
+
+
+def curves(rows: Sequence[Row]) -> Plot:
+    series = []
+    for name, mine in list(setups(rows, lambda r: sobel(r) or r["kernel"] == "laplacian").items())[:8]:
+        alphas, iou = table(mine, "iou")
+        series.append(Series(name, alphas.tolist(), iou.mean(1).tolist(), line=True, dashed="reachable" not in name))
+    return Plot("stiffness", "IoU", series, log_x=True)
+
+
+claim = Claims("gate-density", study=STUDY)
+
+
+@claim(
+    "E22-levels",
+    Expected(0.0, LEVEL),
+    uses=sobel,
+    effect="largest gap of IoU, active share and loss to the printed ones, in the nearest set-up",
+    choices=CHOICES,
+    question="Which scale of the Sobel kernel, padding, target picture and operands of IoU are behind Table 7?",
+)
 def levels(rows: Sequence[Row]) -> Verdict:
-    """How near any set-up comes to Tables 6 and 7, in IoU, active share and loss together."""
+    """IoU is 1 up to stiffness 10, then .947, .830, .771 (Table 7), with F and loss of Tables 6 and 7
+
+    How near any set-up comes to Tables 6 and 7, in IoU, active share and loss together.
+    """
     gaps: dict[str, list[float]] = {}
     reach: dict[float, list[float]] = {}
     for name, mine in setups(rows, sobel).items():
@@ -67,22 +103,23 @@ def levels(rows: Sequence[Row]) -> Verdict:
     return fails(best[0], **more)
 
 
-def midpoints(rows: Sequence[Row]) -> dict[str, tuple[float, bool, float, float]]:
-    """By set-up of the Sobel kernel: α*, whether the fit is off its bounds, the largest IoU, and how far it falls."""
-    found = {}
-    for name, mine in setups(rows, sobel).items():
-        alphas, iou = table(mine, "iou")
-        mean = iou.mean(1)
-        try:
-            fit = rec.fit_phase(alphas, iou)
-        except (ValueError, RuntimeError):
-            continue
-        found[name] = (fit.midpoint, not fit.at_bound, float(mean.max()), float(mean.max() - mean[-1]))
-    return found
-
-
+@claim(
+    "E23",
+    Expected(28.97, 0.93),
+    uses=sobel,
+    plot=curves,
+    effect="midpoint α* of the fall, by set-up",
+    choices=(
+        *CHOICES,
+        "the plateau rule and Sobel alone were settled after seeing the curves; before, it failed",
+    ),
+    question="Is the target reachable as an output of the kernel? The midpoint moves with it.",
+)
 def transition(rows: Sequence[Row]) -> Verdict:
-    """The midpoint of the fall, over the set-ups whose IoU comes to 0.99 and falls by 0.03 or more from there."""
+    """A plateau, then a sigmoidal fall about α* = 28.97
+
+    The midpoint of the fall, over the set-ups whose IoU comes to 0.99 and falls by 0.03 or more from there.
+    """
     found = midpoints(rows)
     with_plateau = {n: m for n, (m, inside, most, fall) in found.items() if inside and most >= 0.99 and fall >= 0.03}
     facts: dict[str, Fact] = {f"{n}: α*": m for n, m in with_plateau.items()}
@@ -99,8 +136,20 @@ def transition(rows: Sequence[Row]) -> Verdict:
     return fails(float(np.median(values)), note=note, facts=facts)
 
 
+@claim(
+    "E28",
+    "Laplacian worst",
+    uses={"picture": "checkerboard", "reachable": False},
+    plot=kernels,
+    effect="IoU at stiffness 40",
+    choices=CHOICES,
+    question="How many random kernels are behind the row of random_norm, and how far do they differ?",
+)
 def hardest(rows: Sequence[Row]) -> Verdict:
-    """IoU at stiffness 40 by kernel; the random one is a draw, so it has a range and no value."""
+    """Identity and blur are trivial, the Laplacian is hardest
+
+    IoU at stiffness 40 by kernel; the random one is a draw, so it has a range and no value.
+    """
     by: dict[str, list[float]] = {}
     for row in rows:
         if (
@@ -126,58 +175,3 @@ def hardest(rows: Sequence[Row]) -> Verdict:
     if last <= min(random):
         return holds(last, note=note, facts=facts)
     return underspecified((min(random), max(random)), last, note=f"{note}; the span is of random kernels", facts=facts)
-
-
-def curves(rows: Sequence[Row]) -> Plot:
-    series = []
-    for name, mine in list(setups(rows, lambda r: sobel(r) or r["kernel"] == "laplacian").items())[:8]:
-        alphas, iou = table(mine, "iou")
-        series.append(Series(name, alphas.tolist(), iou.mean(1).tolist(), line=True, dashed="reachable" not in name))
-    return Plot("stiffness", "IoU", series, log_x=True)
-
-
-def _claims() -> Iterator[Claim]:
-    def plain(config: Config) -> bool:
-        return config["picture"] == "checkerboard" and not config["reachable"]
-
-    yield Claim(
-        id="gate-density/E22-levels",
-        study=STUDY,
-        statement="IoU is 1 up to stiffness 10, then .947, .830, .771 (Table 7), with F and loss of Tables 6 and 7",
-        expected=Expected(0.0, LEVEL),
-        judge=levels,
-        uses=sobel,
-        effect="largest gap of IoU, active share and loss to the printed ones, in the nearest set-up",
-        choices=CHOICES,
-        question="Which scale of the Sobel kernel, padding, target picture and operands of IoU are behind Table 7?",
-    )
-    yield Claim(
-        id="gate-density/E23",
-        study=STUDY,
-        statement="A plateau, then a sigmoidal fall about α* = 28.97",
-        expected=Expected(28.97, 0.93),
-        judge=transition,
-        uses=sobel,
-        plot=curves,
-        effect="midpoint α* of the fall, by set-up",
-        choices=(
-            *CHOICES,
-            "the plateau rule and Sobel alone were settled after seeing the curves; before, it failed",
-        ),
-        question="Is the target reachable as an output of the kernel? The midpoint moves with it.",
-    )
-    yield Claim(
-        id="gate-density/E28",
-        study=STUDY,
-        statement="Identity and blur are trivial, the Laplacian is hardest",
-        expected=Expected(direction="Laplacian worst"),
-        judge=hardest,
-        plot=kernels,
-        uses=plain,
-        effect="IoU at stiffness 40",
-        choices=CHOICES,
-        question="How many random kernels are behind the row of random_norm, and how far do they differ?",
-    )
-
-
-CLAIMS = tuple(_claims())

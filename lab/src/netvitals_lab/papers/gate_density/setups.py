@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from netvitals_lab import Config, Plot, Row, Verdict
-from netvitals_lab.engine.judges import Setup, groups, over_setups, some
+from netvitals_lab import Config, Plot, Row
+from netvitals_lab.engine.judges import Setup, groups, some
 from netvitals_lab.papers.gate_density import reconstruction as rec
 
 UNPRINTED = "the scale of its kernel, the padding, the target and the operands of IoU"
@@ -133,14 +133,9 @@ def by_start(rows: Sequence[Row], *, operands: bool = True) -> dict[Setup, list[
     }
 
 
-def everywhere(
-    judge: Callable[[Sequence[Row]], Verdict],
-    *,
-    operands: bool = True,
-    printed: float | None = None,
-) -> Callable[[Sequence[Row]], Verdict]:
-    """A judge that asks in all set-ups; ``operands`` where IoU has a say, the others as for :func:`over_setups`."""
-    return over_setups(judge, lambda rows: apart(rows, operands=operands), printed)
+def without_iou(rows: Sequence[Row]) -> dict[Setup, list[Row]]:
+    """Set-ups of a claim that has no IoU in it: what IoU compares makes no difference there."""
+    return apart(rows, operands=False)
 
 
 def first(rows: Sequence[Row]) -> list[Row]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
-from netvitals_lab import Claim, Config, Expected, Row, Verdict, decide, not_judged
+from netvitals_lab import Claims, Config, Measured, Row, Verdict, at_most, not_judged
 from netvitals_lab.engine.claim import PAIRS
-from netvitals_lab.engine.judges import difference, matches, over_setups
+from netvitals_lab.engine.judges import difference, matches
 from netvitals_lab.engine.judges.setups import Setup
 from netvitals_lab.papers.gate_density import _pictures as pictures
 from netvitals_lab.papers.gate_density._reading import changes, shrinkage, some
@@ -34,10 +35,10 @@ POINTS = 2.0  # of density
 DISTANCE = {"relu": (0.0, 0.03), **dict.fromkeys(SMOOTH, (0.9, 1.5))}  # §5.2: |z_low − μ| / σ
 LOWER = (2.0, 4.0)  # A.2: points of accuracy that GroupNorm costs
 ROUNDED = 0.5  # points: "~2–4"
-SGD = {"optimizer": "sgd", "S": S}
+SGD: dict[str, Any] = {"optimizer": "sgd", "S": S}
 
 
-def images(norm: str | tuple[str, ...] = "batch", **where: object) -> Callable[[Config], bool]:
+def images(norm: str | tuple[str, ...] = "batch", **where: Any) -> Callable[[Config], bool]:
     """The trials of a claim on the paper's four activations."""
     return matches(**{"act": FOUR, "norm": norm, **where})
 
@@ -46,109 +47,159 @@ def at_own_decay(c: Config) -> bool:
     return images()(c) and c["S"] == {"sgd": S, "adamw": PAPERS_ADAM}.get(c["optimizer"])
 
 
-def cells(
-    found: Mapping[str, float], printed: Mapping[str, float], limit: float, note: str, *, relative: bool = False
-) -> Verdict:
-    """``holds`` if every printed number that was measured is met within ``limit``."""
+def cells(found: Mapping[str, float], printed: Mapping[str, float], note: str, *, relative: bool = False) -> Measured:
+    """The largest distance of a printed number that was measured."""
     gaps = {k: abs(v - printed[k]) / (abs(printed[k]) if relative else 1.0) for k, v in found.items()}
-    worst = max(gaps.values())
     facts = {f"{k}: measured, printed": [v, printed[k]] for k, v in found.items()}
-    return decide(worst <= limit, worst, note=f"largest distance of {len(found)} of {len(printed)} {note}", facts=facts)
+    return Measured(max(gaps.values()), f"largest distance of {len(found)} of {len(printed)} {note}", facts=facts)
 
 
-def by_act(rows: Sequence[Row], value: Callable[[Sequence[Row]], Sequence[float]], **where: object) -> dict[str, float]:
+def by_act(rows: Sequence[Row], value: Callable[[Sequence[Row]], Sequence[float]], **where: Any) -> dict[str, float]:
     """Mean over the runs of each of the paper's four activations."""
     runs = some(rows, **where)
     mine = {a: [r for r in runs if r["act"] == a] for a in FOUR}
     return {a: float(np.mean(value(of))) for a, of in mine.items() if of}
 
 
-def sigma_cells(rows: Sequence[Row]) -> Verdict:
-    """Every cell of Table 1: the mean over seeds beside the printed one."""
+def all_poolings(rows: Sequence[Row]) -> dict[Setup, list[Row]]:
+    """Every pooling of density; the paper names none."""
+    return {(f"by {p}",): [{**r, "pooling": p} for r in some(rows)] for p in POOLINGS}
+
+
+def by_moment(rows: Sequence[Row]) -> dict[Setup, list[Row]]:
+    """§5.2 names neither the threshold nor the moment at which it measured how far z_low is from the mean."""
+    runs, found = some(rows), dict[Setup, list[Row]]()
+    for theta in (0.01, 0.1):
+        start = [abs(r["mu first"] - z_low(r["act"], theta)) / r["sigma first"] for r in runs]
+        when = {
+            "before training": start,
+            "after an epoch": [abs(r[f"margin first@{theta:g}"]) for r in runs],
+            "at the end": [abs(r[f"margin last@{theta:g}"]) for r in runs],
+        }
+        for moment, values in when.items():
+            found[f"θ = {theta:g}", moment] = [{**r, "distance": v} for r, v in zip(runs, values)]
+    return found
+
+
+claim = Claims("gate-density", study=STUDY, seeds=PAIRS)
+
+
+@claim(
+    "T1",
+    at_most(NEAR, "every cell within ten points"),
+    seeds=0,
+    plot=pictures.sigma_by_optimizer,
+    uses=alone(at_own_decay),
+    effect="change of σ from before training to the last epoch, mean over channels",
+)
+def sigma(rows: Sequence[Row]) -> Measured:
+    """σ changes by −77.0, −67.5, −66.2, −66.9 % under SGD and by −0.9, +2.2, +4.8, +4.7 % under AdamW (ReLU, GELU,
+    SiLU, Mish)
+
+    Every cell of Table 1: the mean over seeds beside the printed one.
+    """
     ran = {r["optimizer"] for r in some(rows)}
     found = {f"{a}, {o}": v for o in SIGMA if o in ran for a, v in by_act(rows, shrinkage, optimizer=o).items()}
     printed = {f"{a}, {o}": v for o, by in SIGMA.items() for a, v in by.items()}
-    return cells(found, printed, NEAR, "cells, as a share of σ at the start")
+    return cells(found, printed, "cells, as a share of σ at the start")
 
 
-def gamma_cells(rows: Sequence[Row]) -> Verdict:
+@claim(
+    "T4",
+    at_most(BAND, "every mean within .024, the spread of the table"),
+    setups=by_pooling,
+    uses=alone(matches(act=NINE, norm="batch", **SGD)),
+    choices=("means by element, by channel, and by channel of the sites behind a norm",),
+)
+def means_at_the_end(rows: Sequence[Row]) -> Measured:
+    """At the end the mean of the inputs is −.0458, −.0478, −.0476, −.0568, −.0635, −.0586, −.0508, −.0413, −.0655
+    (ReLU, leaky ReLU, Softplus 50, 20, 10, 5, GELU, SiLU, Mish)
+
+    Under each pooling.
+    """
+    ends = {a: [r["mu last"] for r in rows if r["act"] == a] for a in TABLE_4}
+    found = {a: float(np.mean(v)) for a, v in ends.items() if v}
+    return cells(found, {a: mu for a, (mu, _) in TABLE_4.items()}, "means of the inputs")
+
+
+@claim("E8", at_most(NEAR, "every activation within ten points"), uses=images(**SGD))
+def gamma(rows: Sequence[Row]) -> Measured:
+    """|γ| shrinks by 81 % in ReLU networks and by 73 to 74 % in GELU, SiLU and Mish networks"""
     found = by_act(rows, lambda runs: shrinkage(runs, "gamma"))
-    return cells(found, GAMMA, NEAR, "activations, as a share of |γ| at the start")
+    return cells(found, GAMMA, "activations, as a share of |γ| at the start")
 
 
-def mean_cells(rows: Sequence[Row]) -> Verdict:
+@claim(
+    "E9-distance",
+    "0 to .03 σ, and .9 to 1.5 σ",
+    setups=by_moment,
+    uses=images(**SGD),
+    choices=("θ = .01 and .10; before training, after an epoch, and at the end; median over channels",),
+    question="At which threshold and epoch do z_low and the channels' means lie .9 to 1.5 σ apart?",
+)
+def distances(rows: Sequence[Row]) -> Measured:
+    """ReLU's z_low lies within .03 σ of its channels' mean, those of GELU, SiLU and Mish .9 to 1.5 σ away"""
+    found = {a: [r["distance"] for r in rows if r["act"] == a] for a in FOUR}
+    mean = {a: float(np.mean(v)) for a, v in found.items() if v}
+    outside = {a: max(DISTANCE[a][0] - v, v - DISTANCE[a][1], 0.0) for a, v in mean.items()}
+    worst = max(outside.values())
+    return Measured(worst, "largest distance outside what is printed, in σ", facts=dict(mean), ok=worst == 0)
+
+
+@claim("A2-mean", at_most(NEAR, "every activation within ten points"), uses=images(**SGD))
+def gate_mean(rows: Sequence[Row]) -> Measured:
+    """The mean gate falls for all: by 25.5, 15.3, 9.0 and 8.4 % (ReLU, GELU, SiLU, Mish)"""
     found = by_act(rows, lambda runs: shrinkage(runs, "gate_mean"))
-    return cells(found, GATE_MEAN, NEAR, "activations, as a share of the mean gate at the start")
+    return cells(found, GATE_MEAN, "activations, as a share of the mean gate at the start")
 
 
-def tail_cells(rows: Sequence[Row]) -> Verdict:
+@claim(
+    "A2-tails",
+    at_most(QUARTER, "every percentile within a quarter"),
+    uses={"act": "gelu", "norm": "batch", **SGD},
+)
+def tails(rows: Sequence[Row]) -> Measured:
+    """GELU's 5th percentile of gates rises from .041 to .076, its 95th falls from 1.10 to .88"""
     runs = some(rows, act="gelu")
     found = {name: float(np.mean([r[name] for r in runs])) for name in GELU_TAILS}
-    return cells(found, GELU_TAILS, QUARTER, "percentiles of GELU's gates, relative", relative=True)
+    return cells(found, GELU_TAILS, "percentiles of GELU's gates, relative", relative=True)
 
 
-def sizes(rows: Sequence[Row]) -> Verdict:
-    """How much density moves, under each pooling; the paper names none."""
+@claim(
+    "A2-sizes",
+    "within two points; below 1",
+    setups=all_poolings,
+    uses=images(**SGD),
+    choices=("density by element, by site and by channel",),
+)
+def sizes(rows: Sequence[Row]) -> Measured:
+    """At θ = .01 ReLU falls by about 13 points and the smooth ones rise by less than 1; at .10 these rise by 4.7 to 5.5
 
-    def judge(mine: Sequence[Row]) -> Verdict:
-        low, high = (by_act(mine, lambda runs, t=t: changes(runs, t, mine[0]["pooling"])) for t in (0.01, 0.1))
-        smooth = [a for a in SMOOTH if a in low]
-        gaps = [
-            max(abs(100 * low["relu"] + 13) - POINTS, 0.0),
-            *(max(100 * low[a] - 1, -100 * low[a], 0.0) for a in smooth),
-            *(max(4.7 - POINTS - 100 * high[a], 100 * high[a] - 5.5 - POINTS, 0.0) for a in smooth),
-        ]
-        facts = {f"{a} at θ = .01, .10": [100 * low[a], 100 * high[a]] for a in low}
-        return decide(max(gaps) == 0, max(gaps), note="points of density outside what is printed, largest", facts=facts)
-
-    def setups(of: Sequence[Row]) -> dict[Setup, list[Row]]:
-        return {(f"by {p}",): [{**r, "pooling": p} for r in some(of)] for p in POOLINGS}
-
-    return over_setups(judge, setups)(rows)
-
-
-def distances(rows: Sequence[Row]) -> Verdict:
-    """§5.2 names neither the threshold nor the moment at which it measured how far z_low is from the mean."""
-
-    def judge(mine: Sequence[Row]) -> Verdict:
-        found = {a: [r["distance"] for r in mine if r["act"] == a] for a in FOUR}
-        mean = {a: float(np.mean(v)) for a, v in found.items() if v}
-        outside = {a: max(DISTANCE[a][0] - v, v - DISTANCE[a][1], 0.0) for a, v in mean.items()}
-        worst = max(outside.values())
-        return decide(worst == 0, worst, note="largest distance outside what is printed, in σ", facts=dict(mean))
-
-    def setups(of: Sequence[Row]) -> dict[Setup, list[Row]]:
-        runs, found = some(of), {}
-        for theta in (0.01, 0.1):
-            start = [abs(r["mu first"] - z_low(r["act"], theta)) / r["sigma first"] for r in runs]
-            when = {
-                "before training": start,
-                "after an epoch": [abs(r[f"margin first@{theta:g}"]) for r in runs],
-                "at the end": [abs(r[f"margin last@{theta:g}"]) for r in runs],
-            }
-            for moment, values in when.items():
-                found[f"θ = {theta:g}", moment] = [{**r, "distance": v} for r, v in zip(runs, values)]
-        return found
-
-    return over_setups(judge, setups)(rows)
+    How much density moves, under each pooling.
+    """
+    pooling = rows[0]["pooling"]
+    low, high = (by_act(rows, partial(changes, theta=t, pooling=pooling)) for t in (0.01, 0.1))
+    smooth = [a for a in SMOOTH if a in low]
+    gaps = [
+        max(abs(100 * low["relu"] + 13) - POINTS, 0.0),
+        *(max(100 * low[a] - 1, -100 * low[a], 0.0) for a in smooth),
+        *(max(4.7 - POINTS - 100 * high[a], 100 * high[a] - 5.5 - POINTS, 0.0) for a in smooth),
+    ]
+    facts = {f"{a} at θ = .01, .10": [100 * low[a], 100 * high[a]] for a in low}
+    return Measured(max(gaps), "points of density outside what is printed, largest", facts=facts, ok=max(gaps) == 0)
 
 
-def table_4(rows: Sequence[Row]) -> Verdict:
-    """Nine means of the inputs at the end, under each pooling."""
+@claim(
+    "A2-accuracy",
+    "2 to 4 points",
+    uses=alone(images(("batch", "group"), **SGD)),
+    effect="test accuracy with BatchNorm minus that with GroupNorm, paired by seed",
+)
+def accuracy(rows: Sequence[Row]) -> Measured | Verdict:
+    """With GroupNorm accuracy is about 2 to 4 points lower
 
-    def judge(mine: Sequence[Row]) -> Verdict:
-        found = {a: float(np.mean([r["mu last"] for r in mine if r["act"] == a])) for a in TABLE_4 if _ran(mine, a)}
-        return cells(found, {a: mu for a, (mu, _) in TABLE_4.items()}, BAND, "means of the inputs")
-
-    return over_setups(judge, by_pooling)(rows)
-
-
-def _ran(rows: Sequence[Row], act: str) -> bool:
-    return any(r["act"] == act for r in rows)
-
-
-def accuracy(rows: Sequence[Row]) -> Verdict:
-    """Points of accuracy that GroupNorm costs, the mean over activations, paired by seed."""
+    The mean over activations, paired by seed.
+    """
     runs = some(rows)
     by = {(r["norm"], r["act"], r["seed"]): 100 * r["accuracy"] for r in runs}
     seeds = sorted({seed for norm, _, seed in by if norm == "group"})
@@ -156,8 +207,7 @@ def accuracy(rows: Sequence[Row]) -> Verdict:
         return not_judged(f"{len(seeds)} seeds were run with GroupNorm", seeds=len(seeds))
     lost = {a: [by["batch", a, s] - by["group", a, s] for s in seeds] for a in FOUR if any(r["act"] == a for r in runs)}
     found = difference(np.mean(list(lost.values()), axis=0).tolist())
-    return decide(
-        LOWER[0] - ROUNDED <= found.value <= LOWER[1] + ROUNDED,
+    return Measured(
         found.value,
         interval=(found.low, found.high),
         seeds=found.pairs,
@@ -166,76 +216,5 @@ def accuracy(rows: Sequence[Row]) -> Verdict:
             **{a: float(np.mean(v)) for a, v in lost.items()},
             "accuracy with BatchNorm": float(np.mean([v for (norm, *_), v in by.items() if norm == "batch"])),
         },
+        ok=LOWER[0] - ROUNDED <= found.value <= LOWER[1] + ROUNDED,
     )
-
-
-_claim = partial(Claim, study=STUDY, seeds=PAIRS)
-CLAIMS = (
-    Claim(
-        id="gate-density/T1",
-        study=STUDY,
-        statement="σ changes by −77.0, −67.5, −66.2, −66.9 % under SGD and by −0.9, +2.2, +4.8, +4.7 % under AdamW "
-        "(ReLU, GELU, SiLU, Mish)",
-        expected=Expected(direction="every cell within ten points"),
-        judge=sigma_cells,
-        plot=pictures.sigma_by_optimizer,
-        uses=alone(at_own_decay),
-        effect="change of σ from before training to the last epoch, mean over channels",
-    ),
-    _claim(
-        id="gate-density/T4",
-        statement="At the end the mean of the inputs is −.0458, −.0478, −.0476, −.0568, −.0635, −.0586, −.0508, "
-        "−.0413, −.0655 (ReLU, leaky ReLU, Softplus 50, 20, 10, 5, GELU, SiLU, Mish)",
-        expected=Expected(direction="every mean within .024, the spread of the table"),
-        judge=table_4,
-        uses=alone(matches(act=NINE, norm="batch", **SGD)),
-        choices=("means by element, by channel, and by channel of the sites behind a norm",),
-    ),
-    _claim(
-        id="gate-density/E8",
-        statement="|γ| shrinks by 81 % in ReLU networks and by 73 to 74 % in GELU, SiLU and Mish networks",
-        expected=Expected(direction="every activation within ten points"),
-        judge=gamma_cells,
-        uses=images(**SGD),
-    ),
-    _claim(
-        id="gate-density/E9-distance",
-        statement="ReLU's z_low lies within .03 σ of its channels' mean, those of GELU, SiLU and Mish .9 to 1.5 σ away",
-        expected=Expected(direction="0 to .03 σ, and .9 to 1.5 σ"),
-        judge=distances,
-        uses=images(**SGD),
-        choices=("θ = .01 and .10; before training, after an epoch, and at the end; median over channels",),
-        question="At which threshold and epoch do z_low and the channels' means lie .9 to 1.5 σ apart?",
-    ),
-    _claim(
-        id="gate-density/A2-mean",
-        statement="The mean gate falls for all: by 25.5, 15.3, 9.0 and 8.4 % (ReLU, GELU, SiLU, Mish)",
-        expected=Expected(direction="every activation within ten points"),
-        judge=mean_cells,
-        uses=images(**SGD),
-    ),
-    _claim(
-        id="gate-density/A2-tails",
-        statement="GELU's 5th percentile of gates rises from .041 to .076, its 95th falls from 1.10 to .88",
-        expected=Expected(direction="every percentile within a quarter"),
-        judge=tail_cells,
-        uses=matches(act="gelu", norm="batch", **SGD),
-    ),
-    _claim(
-        id="gate-density/A2-sizes",
-        statement="At θ = .01 ReLU falls by about 13 points and the smooth ones rise by less than 1; at .10 these rise "
-        "by 4.7 to 5.5",
-        expected=Expected(direction="within two points; below 1"),
-        judge=sizes,
-        uses=images(**SGD),
-        choices=("density by element, by site and by channel",),
-    ),
-    _claim(
-        id="gate-density/A2-accuracy",
-        statement="With GroupNorm accuracy is about 2 to 4 points lower",
-        expected=Expected(direction="2 to 4 points"),
-        judge=accuracy,
-        uses=alone(images(("batch", "group"), **SGD)),
-        effect="test accuracy with BatchNorm minus that with GroupNorm, paired by seed",
-    ),
-)

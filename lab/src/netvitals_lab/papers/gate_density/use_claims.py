@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from netvitals.gates import SCORES
-from netvitals_lab import Claim, Expected, Plot, Row, Series, Verdict, decide, not_run, stats
+from netvitals_lab import Claims, Measured, Plot, Row, Series, Verdict, not_run, stats
 from netvitals_lab.engine.claim import PAIRS
 from netvitals_lab.engine.judges import compared, difference
 from netvitals_lab.engine.verdict import Fact
@@ -47,26 +47,6 @@ def _told(rows: Sequence[Row], act: str) -> dict[str, Fact]:
     }
 
 
-def _smooth(rows: Sequence[Row]) -> Verdict:
-    """Over seeds: the mean gap of the smooth activations is below zero with its whole interval."""
-    acts = [a for a in SMOOTH if any(r["act"] == a for r in rows)]
-    facts = {name: fact for a in acts for name, fact in _told(rows, a).items()}
-    by_seed = np.mean([_gaps(rows, a) for a in acts], axis=0).tolist()
-    return compared(by_seed, -1, note="accuracy, gate minus magnitude, mean over smooth activations", facts=facts)
-
-
-def _relu(rows: Sequence[Row]) -> Verdict:
-    """No difference that can be told over seeds; what could have been told is in the facts."""
-    gaps = _gaps(rows, "relu")
-    if len(gaps) < 2:
-        return not_run(f"{len(gaps)} seed is no spread")
-    found = difference(gaps)
-    facts: dict[str, Fact] = {"a difference that would have been seen": found.power, **_told(rows, "relu")}
-    note = "accuracy, gate minus magnitude; holds where the interval has zero in it"
-    more: dict[str, Any] = {"interval": (found.low, found.high), "seeds": found.pairs, "facts": facts}
-    return decide(found.low <= 0 <= found.high, found.value, note=note, **more)
-
-
 def _curves(rows: Sequence[Row]) -> Plot:
     ratios = sorted({r["ratio"] for r in rows})
     return Plot(
@@ -86,20 +66,17 @@ def _curves(rows: Sequence[Row]) -> Plot:
     )
 
 
-def _null(version: str) -> Callable[[Sequence[Row]], Verdict]:
-    def judge(rows: Sequence[Row]) -> Verdict:
-        found = correlations(rows, version)
-        pearson, spearman = found["all"]
-        runs = len([r for r in rows if r["version"] == version])
-        seen = math.tanh((1.96 + 0.84) / math.sqrt(runs - 3)) if runs > 3 else 1.0  # Fisher's z, in four of five
-        return decide(
-            pearson.p > 0.05 and spearman.p > 0.05,
-            pearson.value,
-            note="; ".join(f"{name}: {a}, {b}" for name, (a, b) in found.items()),
-            facts={"a correlation that would have been seen": seen},
-        )
-
-    return judge
+def _null(rows: Sequence[Row], version: str) -> Measured:
+    found = correlations(rows, version)
+    pearson, spearman = found["all"]
+    runs = len([r for r in rows if r["version"] == version])
+    seen = math.tanh((1.96 + 0.84) / math.sqrt(runs - 3)) if runs > 3 else 1.0  # Fisher's z, in four of five
+    return Measured(
+        pearson.value,
+        "; ".join(f"{name}: {a}, {b}" for name, (a, b) in found.items()),
+        facts={"a correlation that would have been seen": seen},
+        ok=pearson.p > 0.05 and spearman.p > 0.05,
+    )
 
 
 def _scatter(rows: Sequence[Row]) -> Plot:
@@ -118,38 +95,44 @@ def _scatter(rows: Sequence[Row]) -> Plot:
     )
 
 
-CLAIMS = (
-    Claim(
-        id="gate-density/C17",
-        study="gate-density-pruning",
-        seeds=PAIRS,
-        statement="Pruning by gate density is harmful for smooth activations",
-        expected=Expected(direction="gate below magnitude"),
-        judge=_smooth,
-        plot=_curves,
-    ),
-    Claim(
-        id="gate-density/E18-relu",
-        study="gate-density-pruning",
-        seeds=PAIRS,
-        statement="For ReLU pruning by gates is as good as by magnitude",
-        expected=Expected(direction="no difference that can be told"),
-        judge=_relu,
-        uses=lambda c: c["act"] == "relu",
-    ),
-    Claim(
-        id="gate-density/E20",
-        study="gate-density-fine-tuning",
-        statement="Final density does not foretell fine-tuning accuracy on data that was seen",
-        expected=Expected(direction="p > 0.05"),
-        judge=_null("seen"),
-        plot=_scatter,
-    ),
-    Claim(
-        id="gate-density/E20-unseen",
-        study="gate-density-fine-tuning",
-        statement="Nor on data the checkpoint has not seen",
-        expected=Expected(direction="p > 0.05"),
-        judge=_null("unseen"),
-    ),
-)
+claim = Claims("gate-density", study="gate-density-pruning")
+
+
+@claim("C17", "gate below magnitude", seeds=PAIRS, plot=_curves)
+def smooth(rows: Sequence[Row]) -> Verdict:
+    """Pruning by gate density is harmful for smooth activations
+
+    Over seeds: the mean gap of the smooth activations is below zero with its whole interval.
+    """
+    acts = [a for a in SMOOTH if any(r["act"] == a for r in rows)]
+    facts = {name: fact for a in acts for name, fact in _told(rows, a).items()}
+    by_seed = np.mean([_gaps(rows, a) for a in acts], axis=0).tolist()
+    return compared(by_seed, -1, note="accuracy, gate minus magnitude, mean over smooth activations", facts=facts)
+
+
+@claim("E18-relu", "no difference that can be told", uses={"act": "relu"}, seeds=PAIRS)
+def relu(rows: Sequence[Row]) -> Measured | Verdict:
+    """For ReLU pruning by gates is as good as by magnitude
+
+    No difference that can be told over seeds; what could have been told is in the facts.
+    """
+    gaps = _gaps(rows, "relu")
+    if len(gaps) < 2:
+        return not_run(f"{len(gaps)} seed is no spread")
+    found = difference(gaps)
+    facts: dict[str, Fact] = {"a difference that would have been seen": found.power, **_told(rows, "relu")}
+    note = "accuracy, gate minus magnitude; holds where the interval has zero in it"
+    more: dict[str, Any] = {"interval": (found.low, found.high), "seeds": found.pairs, "facts": facts}
+    return Measured(found.value, note, **more, ok=found.low <= 0 <= found.high)
+
+
+@claim("E20", "p > 0.05", study="gate-density-fine-tuning", plot=_scatter)
+def seen(rows: Sequence[Row]) -> Measured:
+    """Final density does not foretell fine-tuning accuracy on data that was seen"""
+    return _null(rows, "seen")
+
+
+@claim("E20-unseen", "p > 0.05", study="gate-density-fine-tuning")
+def unseen(rows: Sequence[Row]) -> Measured:
+    """Nor on data the checkpoint has not seen"""
+    return _null(rows, "unseen")

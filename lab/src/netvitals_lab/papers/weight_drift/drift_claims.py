@@ -29,7 +29,6 @@ from netvitals_lab.papers.weight_drift._networks import hidden_drift
 from netvitals_lab.papers.weight_drift.controls import PAIR, RATES
 
 KINDS = tuple(kind for kind, _ in PAIR)
-NONE = 0.08  # of ReLU's drift: what a control that must not drift may have (0.003 of 0.038 in reference runs)
 EARLY = 1.2e-4  # largest |cov| after the start in the reference run
 ENOUGH = 50  # steps that a claim on architectures may rest on
 HARDLY = 0.06  # |cov| over |prod|: the most of a reference run; the paper has no number
@@ -91,29 +90,6 @@ def sunk(rows: Sequence[Row]) -> Verdict:
 
 def _apart(rows: Sequence[Row]) -> list[Row]:
     return [r | {"random": r["data"] == "random"} for r in rows]
-
-
-def persistence(rows: Sequence[Row]) -> Measured:
-    """Does g_pos stay positive for ten epochs?"""
-    facts = []
-    stays = True
-    for name, where in (
-        ("cross-entropy", {"loss": "ce", "data": "digits", "gain": 1.0}),
-        ("squared error", {"loss": "onehot-mse"}),
-        ("permuted labels", {"data": "permuted"}),
-    ):
-        layers, runs = some(rows, quantity="layer", **where), some(rows, quantity="run", **where)
-        flips = [r["t_flip"] for r in layers]
-        stays &= all(t is None for t in flips)
-        known = [t for t in flips if t is not None]
-        pushes = ", ".join("never" if r["push_flip"] is None else str(r["push_flip"]) for r in runs)
-        share = sum(sum(r["positive"]) / len(r["positive"]) for r in layers) / len(layers)
-        agree = sum(r["agreement"] for r in layers) / len(layers)
-        facts.append(
-            f"{name}: g_pos flips at step {min(known)}–{max(known)}" if known else f"{name}: g_pos never flips"
-        )
-        facts[-1] += f", ⟨o, ∇ℓ⟩ at {pushes}; positive on {share:.0%} of steps, sign as ⟨o, ∇ℓ⟩ on {agree:.0%}"
-    return Measured(note="; ".join(facts) + f" ({some(rows, quantity='run')[0]['per_epoch']} steps an epoch)", ok=stays)
 
 
 def flip_plot(rows: Sequence[Row]) -> Plot:
@@ -335,9 +311,27 @@ def optimisers(rows: Sequence[Row]) -> Measured:
     effect="first step at which g_pos is not positive",
     choices=("digits, a ReLU MLP, two losses",),
 )
-def c23(rows: Sequence[Row]) -> Measured:
+def persists(rows: Sequence[Row]) -> Measured:
     """The sign of the gradient persists over the first ten epochs"""
-    return persistence(rows)
+    facts = []
+    stays = True
+    for name, where in (
+        ("cross-entropy", {"loss": "ce", "data": "digits", "gain": 1.0}),
+        ("squared error", {"loss": "onehot-mse"}),
+        ("permuted labels", {"data": "permuted"}),
+    ):
+        layers, runs = some(rows, quantity="layer", **where), some(rows, quantity="run", **where)
+        flips = [r["t_flip"] for r in layers]
+        stays &= all(t is None for t in flips)
+        known = [t for t in flips if t is not None]
+        pushes = ", ".join("never" if r["push_flip"] is None else str(r["push_flip"]) for r in runs)
+        share = sum(sum(r["positive"]) / len(r["positive"]) for r in layers) / len(layers)
+        agree = sum(r["agreement"] for r in layers) / len(layers)
+        facts.append(
+            f"{name}: g_pos flips at step {min(known)}–{max(known)}" if known else f"{name}: g_pos never flips"
+        )
+        facts[-1] += f", ⟨o, ∇ℓ⟩ at {pushes}; positive on {share:.0%} of steps, sign as ⟨o, ∇ℓ⟩ on {agree:.0%}"
+    return Measured(note="; ".join(facts) + f" ({some(rows, quantity='run')[0]['per_epoch']} steps an epoch)", ok=stays)
 
 
 @claim(
