@@ -108,7 +108,10 @@ class InterlayerCurvature(Result):
     def block(self, v: str, w: str) -> ExactBlock:
         """The matrices (H, GN, T) of nodes ``v`` and ``w``; only with ``method="exact"``."""
         if self.blocks is None:
-            raise ValueError("this result is stochastic, so it has norms but no blocks: use method='exact'")
+            raise ValueError(
+                "this result was estimated stochastically: it contains the norms of the Hessian blocks, but not "
+                "the blocks themselves. Use method='exact'"
+            )
         return self.blocks.block(v, w)
 
     def at(self, v: str, w: str) -> dict[str, float]:
