@@ -76,7 +76,7 @@ def test_drift_that_slows_down_and_drift_that_has_turned():
     assert "slows down" in soon.what and "near step" not in soon.what and "euler" in {e.metric for e in soon.evidence}
     assert not text(measurements(push=1.0 - STEPS / 4000, sink=sink))  # hardly begun
     (past,) = text(measurements(push=1.0 - STEPS / 150, sink=sink))
-    assert "no longer drift negative since step 160" in past.what
+    assert "stopped drifting negative at step 160" in past.what
     assert turned(series(1.0 - STEPS / 150)) == 160
     assert not text(measurements(push=1.0 - STEPS / 150, sink=np.zeros(len(STEPS))))  # nothing has drifted
 

@@ -137,7 +137,7 @@ def phi_closed(name: str) -> Callable[[Tensor], Tensor]:
 
 
 def classify(f: Activation) -> ActivationClass:
-    """Classify an activation for the saddle-escape theory, from its values and derivatives at zero in float64.
+    """Assign an activation to a class (A, B, C or D) of the saddle-escape theory, from its derivatives at zero.
 
     Args:
         f: spec string, module or elementwise function; a module is copied, never changed.

@@ -75,7 +75,7 @@ class Squared(nn.Module):
         return squared(self.inner(x), self.clip)
 
     def extra_repr(self) -> str:
-        """Return the clip, for printing the module."""
+        """Return the clipping limit as text, for printing the module."""
         return "" if self.clip is None else f"clip={self.clip:g}"
 
 
@@ -98,7 +98,7 @@ class BSiLU(nn.Module):
         return b_silu(x, self.alpha)
 
     def extra_repr(self) -> str:
-        """Return the shift, for printing the module."""
+        """Return the parameter alpha as text, for printing the module."""
         return f"alpha={self.alpha:g}"
 
 

@@ -153,7 +153,7 @@ class Anatomy:
         return out
 
     def at(self, region: Region) -> tuple[Tensor, Tensor]:
-        """Return the input and output tensors of the activation ``region`` in the traced pass."""
+        """Return the input and output tensors of the activation ``region`` (a part of the traced graph)."""
         x, y = self.tensors[region.root], self.tensors[region.end]
         if x.shape != self.values[region.root].shape or y.shape != self.values[region.end].shape:
             raise ValueError(f"the tensors at {region.name} were not stored; use chart(..., keep_tensors=True)")

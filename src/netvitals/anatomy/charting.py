@@ -42,8 +42,8 @@ def chart(
     """Trace one forward pass and return the structure of the model: layers, activations, norms, attention, streams.
 
     The model is left unchanged: buffers, modes, random generators and module attributes are restored afterwards. While
-    the model is traced, only torch's own hooks are called. At most three more forward passes, without tracing, find the
-    batch dimension.
+    the model is traced, only torch's own hooks are called. To find the batch dimension, the model is run at
+    most three more times without tracing.
 
     Args:
         model: any module; it is run without a loss. Compiled and data-parallel wrappers are taken off.

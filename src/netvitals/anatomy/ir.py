@@ -186,7 +186,7 @@ class ParameterPart:
     index: tuple[int | slice | tuple[int, ...], ...] = ()
 
     def of(self, tensor: Tensor) -> Tensor:
-        """Return this part of ``tensor``, which is the parameter or has its shape, such as the gradient."""
+        """Return this part of ``tensor``, which is the parameter or a tensor of the same shape (its gradient)."""
         for dim, at in reversed(list(enumerate(self.index))):
             if isinstance(at, tuple):
                 tensor = tensor.index_select(dim, torch.tensor(at, device=tensor.device))

@@ -38,8 +38,8 @@ class Measurement(NamedTuple):
 
 @dataclass(frozen=True)
 class ArrayMeasurement:
-    """A measured array, for example one number per channel: the ``value`` of ``metric`` of ``vital`` at ``site`` and
-    ``step``.
+    """A measured array, for example one number per channel. The other fields say which vital sign, metric, site and
+    step the array belongs to.
 
     >>> ArrayMeasurement(0, "gates", site="1", metric="density@0.01", value=np.array([0.5, 0.25])).value.tolist()
     [0.5, 0.25]
@@ -175,12 +175,14 @@ class Recorder:
         self._moved = []
 
     def message(self, rank: int, facts: np.ndarray | None = None) -> Message:
-        """Pack the numbers of this ``rank`` and its row of ``facts`` into a message that is summed over all ranks."""
+        """Pack the measurements and ``facts`` of this ``rank`` into a message, to be summed over all ranks."""
         self._arrive()
         return message_of([entry for entry, *_ in self._on_host], rank, facts, self.examples_of)
 
     def take(self, message: Message | None) -> None:
-        """Continue with the summed ``message`` of all ranks; None means that only this rank's numbers are available."""
+        """Replace this rank's measurements by those of all ranks, from the summed ``message``. None means that no other
+        rank's numbers are available.
+        """
         self._arrive()
         if message is None:
             self._on_host = [one for one in self._on_host if not one[0].over.pieces]

@@ -74,7 +74,7 @@ class ActivationView:
     Shown to :meth:`Vital.activation`.
 
     ``x_view`` and ``a_view`` are input and output arranged by channel. Reductions that several vital signs need are
-    computed once, for several small inputs together (``stacks``).
+    computed once; small inputs are stacked and reduced together.
     """
 
     site: Site
@@ -135,9 +135,9 @@ class ActivationView:
         return (0,) if self.x_view.ndim == 2 else (0, 2)
 
     def by_channel(self, recorder: Recorder) -> ByChannel:
-        """Return mean, variance and positive fraction of the input by channel, for writing to ``recorder`` only. Values
-        of small inputs are filled in at the end of the measured step. To compute with these values, use :attr:`mean`
-        and the attributes below it.
+        """Return mean, variance and positive fraction of the input by channel, for writing to ``recorder``. Values of
+        small inputs are filled in at the end of the measured step. To compute with these values, use :attr:`mean`,
+        :attr:`variance` and :attr:`positive_share` instead.
         """
         if self._numbers is None and self.stacks is not None:
             self._numbers = self.stacks.add(recorder, self.x_view)
@@ -268,7 +268,8 @@ class LinearView:
 
 @dataclass
 class TensorView:
-    """Any other tensor ``value`` at ``site``, such as the residual stream or the output of a norm ``module``.
+    """A tensor ``value`` at ``site`` that is not the input or output of an activation or layer, for example the
+    residual stream or a norm's output.
 
     Shown to :meth:`Vital.tensor`.
     """
@@ -308,7 +309,7 @@ class ParameterView:
     pieces: Mapping[str, Piece] = field(default_factory=dict)  # what a rank holds, where none holds everything
 
     def over(self, kinds: Kind | tuple[Kind, ...], names: Sequence[str]) -> ReduceOverRanks:
-        """Return how the numbers ``kinds`` of the parameters ``names`` (one row each) are pooled over ranks."""
+        """For the parameters ``names`` (one row each), return how their quantities ``kinds`` are pooled over ranks."""
         kinds = (kinds,) if isinstance(kinds, str) else kinds
         if not self.pieces:
             return ReduceOverRanks(("same",) * len(kinds))
@@ -338,9 +339,7 @@ class ParameterView:
         return list(groups.values())
 
     def rows(self, which: Literal["params", "initial", "grads", "before"], names: list[str]) -> Tensor:
-        """Return the tensors ``names`` of one group from the mapping ``which``, as rows of a matrix in at least
-        float32.
-        """
+        """Take the tensors ``names`` from ``which`` and return them as rows of a matrix, in float32 or better."""
         source: Mapping[str, Tensor] = getattr(self, which)
         rows = [source[name].detach().reshape(-1) for name in names]
         return widened(torch.stack(rows) if len(rows) > 1 else rows[0][None])

@@ -97,14 +97,14 @@ class BatchChecks:
     def _mode(self, module: nn.Module) -> None:
         layers = [m for m in module.modules() if isinstance(m, MODAL) and getattr(m, "p", 1) > 0]
         if self._spectral and not module.training:
-            self._record.fail("left in eval mode", layers=len(self._spectral), spectral=True)
+            self._record.fail("left in eval mode", count=len(self._spectral), spectral=True)
         if not layers:
             return
         self._record.ask("left in eval mode")
         if any(m.training for m in layers):
             self._was_training = True
         elif self._was_training:
-            self._record.fail("left in eval mode", layers=len(layers))
+            self._record.fail("left in eval mode", count=len(layers))
 
     def _scale(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         """Whether evaluation inputs are as large as training inputs."""

@@ -73,7 +73,7 @@ CHECKS: dict[str, Question] = {
         "Does the loss receive logits, not sigmoid outputs?", "a binary cross-entropy with logits"
     ),
     "missing log-softmax": Question("Does the negative log-likelihood receive log-probabilities?", "a cross-entropy"),
-    "infinite gradient": Question("Are all gradients finite where sqrt, log or division receives zero?", STEP),
+    "infinite gradient": Question("Are gradients finite, also at a sqrt, log or division that receives zero?", STEP),
     "equal units": Question("Do the units of a layer have different weights?", "ten steps"),
     "softmax over one class": Question("Does every softmax run over at least two classes?", "a softmax"),
     "softmax dimension": Question("Does every softmax run over classes, not over the batch?", "a softmax"),
@@ -136,10 +136,12 @@ CHECKS: dict[str, Question] = {
     "padding changes the output": Question("Are predictions independent of padding?", "padded token ids"),
     "scrambled images": Question("Are the pixels of images in the right order?", "images of three colours"),
     "regression on classes": Question(
-        "Do class labels have a classification loss?", "regression targets of three batches"
+        "Are class labels trained with a classification loss?", "regression targets of three batches"
     ),
     "examples mixed": Question("Does each output depend only on its own example?", "a batch of examples"),
-    "targets not scaled": Question("Do the targets have a scale that the network can reach?", "regression targets"),
+    "targets not scaled": Question(
+        "Is the scale of the targets close to that of the network's outputs?", "regression targets"
+    ),
     "replicas differ": Question("Do all ranks hold the same weights?", "several ranks"),
     "targets not finite": Question("Are all targets finite?", "a loss with targets"),
 }

@@ -163,7 +163,7 @@ def euler(
     seed: int = 0,
     reduction: Reduction = "mean",
 ) -> Euler:
-    """Compute both sides of the Euler identity between activations and gradients, for every example of a batch.
+    """Compute both sides of Euler's identity Σ p ∂ℓ/∂p = ⟨o, ∇ℓ⟩ for every example, with pre-activations p, output o.
 
     Args:
         model: any model; the identity is exact for ReLU networks without biases (pooling and convolutions included).

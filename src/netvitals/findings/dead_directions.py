@@ -23,7 +23,7 @@ SPECTRUM = (
 
 @rule(
     "stream floor",
-    "Does the residual stream keep all of its directions?",
+    "Does the residual stream keep its full rank?",
     "stream_floor",
     ("stream_floor", "ratio"),
     optional=True,
@@ -34,11 +34,12 @@ def stream_floor(context: Context) -> Iterator[Finding]:
     yield from together(
         hits,
         what=lambda where, worst: (
-            f"The residual stream loses its weakest direction in {where}: it shrinks to "
-            f"{worst.evidence[0].value:.1e} of its initial size{in_worst(where, worst)}."
+            f"The residual stream loses its weakest direction in {where}: the stream along this direction "
+            f"shrinks to {worst.evidence[0].value:.1e} of its initial size{in_worst(where, worst)}."
         ),
         why="A block whose output cancels a direction of the stream removes it for all later blocks.",
-        advice="Initialise the last layer of the first named block with smaller weights, or lower its learning rate. "
+        advice="Initialise the last layer of the first block listed in this finding with smaller weights, or lower its "
+        "learning rate. "
         "In a post-norm model one lost direction is harmless.",
     )
 
@@ -84,7 +85,7 @@ def task_expansion(context: Context) -> Iterator[Finding]:
 
 @rule(
     "phase",
-    "Is the network memorising or compressing?",
+    "Does the smallest eigenvalue of the gradient covariance grow (memorising) or shrink (compressing)?",
     "kfac_floor",
     ("kfac_floor", "lambda_min"),
     least=6,
@@ -102,21 +103,27 @@ def compression(context: Context) -> Iterator[Finding]:
                 named[found.name].append(hit(s, "info", abs(found.trend), change=True))
     yield from together(
         named["accumulation"],
-        what=lambda where, worst: f"The weakest gradient direction grows in {where}: the network memorises.",
+        what=lambda where, worst: (
+            f"The smallest eigenvalue of the gradient covariance grows in {where}: the network memorises."
+        ),
         why=SPECTRUM,
-        advice="No change is needed. Dead directions can be measured later, when the network compresses.",
+        advice="No change is needed. Directions of weight space that do not affect the loss can be measured "
+        "later, when the network compresses.",
     )
     yield from together(
         named["compression"],
-        what=lambda where, worst: f"The weakest gradient direction shrinks in {where}: the network compresses.",
+        what=lambda where, worst: (
+            f"The smallest eigenvalue of the gradient covariance shrinks in {where}: the network compresses."
+        ),
         why=SPECTRUM,
-        advice="No change is needed. netvitals.singular.readout can now measure the order of dead directions.",
+        advice="No change is needed. netvitals.singular.readout can now measure which directions of weight space "
+        "hardly affect the loss.",
     )
 
 
 @rule(
     "order change",
-    "Does the order of the nearest singular direction stay constant?",
+    "Does the KL order of the parameters stay constant (1: regular, 2 or more: degenerate)?",
     "orders",
     ("orders", "order"),
     least=3,
@@ -134,8 +141,8 @@ def order_change(context: Context) -> Iterator[Finding]:
             yield Finding(
                 "note",
                 s.site,
-                f"The order of the nearest singular direction changed from {last.before} to {last.after} at step "
-                f"{last.step}.",
+                f"The KL order of the parameters changed from {last.before} to {last.after} at step {last.step} "
+                "(order 1 is regular, a higher order is degenerate).",
                 why="A change of this order means that a unit has died or has become active.",
                 advice="Compare checkpoints before and after with netvitals.singular.readout, which names the unit.",
                 evidence=(ground,),
@@ -144,7 +151,7 @@ def order_change(context: Context) -> Iterator[Finding]:
 
 @rule(
     "gauge drift",
-    "Does the optimizer leave directions alone that do not change the loss?",
+    "Does the optimizer avoid moving along directions that do not change the loss?",
     "gauge_charges",
     ("gauge_charges", "orbit_moved"),
     least=2,
@@ -158,8 +165,8 @@ def gauge_drift(context: Context) -> Iterator[Finding]:
     yield from together(
         hits,
         what=lambda where, worst: (
-            f"The optimizer moves the weights of {where} along directions that do not change the loss, by "
-            f"{worst.size:.2g} since the start."
+            f"Since the start, the optimizer has moved the weights of {where} along directions that do not change the "
+            f"loss, by {worst.size:.2g} (the log of a scale factor, or a shift of the logits)."
         ),
         why="The gradient is zero along such symmetry directions, but Adam's normalisation moves weights there anyway.",
         advice="No change is needed in float32. In low precision, netvitals.optim.BalancedAdam avoids this drift.",

@@ -215,8 +215,8 @@ def density_falls(context: Context) -> Iterator[Finding]:
             f"The share of active units falls in {where}: from {worst.evidence[0].before:.2f} to "
             f"{worst.evidence[0].value:.2f}{in_worst(where, worst)}."
         ),
-        why=f"A shrinking input variance lowers the share of active units by at most about {FALL_WATCH:g}. "
-        "If the share falls further, the mean of the inputs has moved below zero.",
+        why=f"If only the variance of the inputs shrinks, the share of active units falls by at most about "
+        f"{FALL_WATCH:g}. If the share falls by more than this, the mean of the inputs has moved below zero.",
         advice="Put a norm layer directly before the activation. "
         f"A lower learning rate also helps. {set_rate(table, 0.3)}.",
     )

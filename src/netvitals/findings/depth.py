@@ -140,8 +140,8 @@ def grows(context: Context) -> Iterator[Finding]:
     yield from together(
         hits,
         what=lambda where, worst: (
-            f"The residual stream grows during training: to {worst.size:.0f} times its initial norm after "
-            f"{called(worst.site)} (healthy: below {OVER_TIME:.0f})."
+            f"The residual stream grows during training: its norm after {called(worst.site)} is now "
+            f"{worst.size:.0f} times the initial value (healthy: below {OVER_TIME:.0f})."
         ),
         why="A large stream makes the output of later blocks negligible, and it can overflow in low precision.",
         advice=f"{set_rate(table, 0.1)} and lengthen the warm-up. Use weight decay on the layers that write to the "
@@ -205,9 +205,8 @@ def anisotropic(context: Context) -> Iterator[Finding]:
     yield from together(
         hits,
         what=lambda where, worst: (
-            f"The embeddings of all tokens are nearly equal: they share {percent(worst.size)} of their squared norm "
-            f"after "
-            f"{called(worst.site)} (healthy: below 50 %)."
+            f"The embeddings of all tokens are nearly equal: their common mean has {percent(worst.size)} of their "
+            f"squared norm after {called(worst.site)} (healthy: below 50 %)."
         ),
         why="Attention scores depend on the shared part of the embeddings instead of on the token.",
         advice="Initialise the embeddings with mean zero, or subtract their mean: emb.weight.data -= "

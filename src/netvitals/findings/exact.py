@@ -100,8 +100,8 @@ TEXTS: dict[str, Text] = {
         lambda e: (
             f"The {'gradient' if not e.get('loss') else 'loss'} is not finite because of {_poles(e['functions'])}."
             if "functions" in e
-            else f"The loss went from {e['before']:.3g} to NaN in one step. The likely cause is an infinite gradient of "
-            f"{names(e['poles'])}, which the loss uses."
+            else f"The loss went from {e['before']:.3g} to NaN in one step. The loss uses "
+            f"{names(e['poles'])}, whose gradient was probably infinite."
         ),
         "One infinite gradient entry turns every weight it reaches into NaN.",
         _pole_fix,
@@ -129,7 +129,8 @@ TEXTS: dict[str, Text] = {
         "critical",
         lambda e: f"Class {e['label']} has weight 0 in the loss, although the batch contains examples of this class.",
         "Examples of a class with weight 0 have no effect on training.",
-        "Give every class a positive weight. If an integer division (//) computes the weights, use / instead.",
+        "Give every class a positive weight. If the class weights are computed with integer division (//), "
+        "use / instead.",
     ),
     "blank among the labels": Text(
         "critical",
@@ -163,7 +164,7 @@ TEXTS: dict[str, Text] = {
         "warning",
         lambda e: (
             f"{names(e['parameters'])} {'are' if len(e['parameters']) > 1 else 'is'} still trained: the code sets "
-            f"{e['word']}, which PyTorch ignores."
+            f"the attribute {e['word']}, which has no meaning in PyTorch."
             if "word" in e
             else f"{names(e['parameters'])} {'are' if len(e['parameters']) > 1 else 'is'} still trained: the code sets "
             "requires_grad on a module, which PyTorch ignores."
@@ -184,8 +185,8 @@ TEXTS: dict[str, Text] = {
     "gradients of another loss": Text(
         "critical",
         lambda e: (
-            f"{e['optimizer']} uses gradients that the backward pass of another loss left in its parameters, "
-            f"on {e['steps']} steps."
+            f"On {e['steps']} steps, {e['optimizer']} also used gradients that the backward pass of another loss had "
+            "left."
         ),
         "A backward pass through two networks adds gradients to both. In this loop, the gradients of only one network are cleared.",
         lambda e: f"Call {e['optimizer']}.zero_grad() directly before the backward pass of the loss it minimises.",
@@ -236,8 +237,8 @@ TEXTS: dict[str, Text] = {
     "padding changes the output": Text(
         "warning",
         lambda e: (
-            f"The output for a text changes with the amount of padding, by {e['moved']:.1f} times the spread between "
-            "texts."
+            f"Padding changes the output for a text by {e['moved']:.1f} times the standard deviation of outputs over "
+            "different texts."
         ),
         "The prediction for one text depends on the longest text of its batch.",
         lambda e: (
@@ -249,8 +250,8 @@ TEXTS: dict[str, Text] = {
     "scrambled images": Text(
         "critical",
         lambda e: (
-            f"The images are scrambled: pixels three positions apart are more alike ({e['far']:.2f}) than neighbours "
-            f"({e['near']:.2f})."
+            f"The images are scrambled: pixels three positions apart correlate more ({e['far']:.2f}) than "
+            f"neighbouring pixels ({e['near']:.2f})."
         ),
         "Images of shape (height, width, channels) were probably reshaped to (channels, height, width).",
         "Use x.permute(0, 3, 1, 2) instead of x.view(n, 3, h, w).",
@@ -277,7 +278,7 @@ TEXTS: dict[str, Text] = {
     "output activation": Text(
         "critical",
         lambda e: (
-            f"The model ends in a {e['activation']} before {e['loss']}.{_reached(e)}"
+            f"The model ends in a {e['activation']}, which does not fit {e['loss']}.{_reached(e)}"
             if "beyond" not in e
             else f"The model ends in a {e['activation']}, which cannot produce {percent(e['beyond'])} of the targets. "
             f"The targets range from {e['low']:.3g} to {e['high']:.3g}."
@@ -318,8 +319,8 @@ TEXTS: dict[str, Text] = {
     "no optimizer step": Text(
         "critical",
         lambda e: (
-            "No optimizer has stepped in 10 training steps"
-            + ("." if e.get("backward") else ", and backward() was not called." if e.get("graph") else ".")
+            "In 10 passes of the training loop, optimizer.step() was never called"
+            + ("." if e.get("backward") else ", and neither was backward()." if e.get("graph") else ".")
         ),
         "Without optimizer steps the weights keep their initial values.",
         "Call loss.backward() and optimizer.step() in each training step.",
@@ -335,7 +336,8 @@ TEXTS: dict[str, Text] = {
     "step before backward": Text(
         "critical",
         lambda e: f"{e['optimizer']} steps between the forward pass and loss.backward().",
-        "Each step follows old gradients or none. With two layers or more, loss.backward() then raises an error.",
+        "Each step uses the gradients of the previous batch, or no gradients at all. In a model of two or more layers, "
+        "loss.backward() then raises an error, because the step changed weights that the backward pass needs.",
         "Call optimizer.step() after loss.backward().",
     ),
     "gradients carried over": Text(
@@ -391,7 +393,7 @@ TEXTS: dict[str, Text] = {
             if e.get("share")
             else "The loss is clamped, so its gradient is zero beyond the limit."
         ),
-        "Clamping the loss does not limit the gradient. Examples with the largest errors stop contributing to training.",
+        "Clamping the loss does not shorten large gradients: it sets them to zero. Examples with the largest errors stop contributing to training.",
         "Clip the gradient instead: torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0) between backward() and "
         "step().",
     ),
@@ -404,13 +406,14 @@ TEXTS: dict[str, Text] = {
     "summed loss": Text(
         "warning",
         lambda e: f"The loss is a sum over {e['summed']} examples instead of a mean, and the run is not learning well.",
-        "The gradient of a sum grows with the batch size, and with it the effective learning rate.",
+        "The gradient of a sum grows with the batch size, and so does the effective learning rate.",
         lambda e: f"Use reduction='mean', or divide the learning rate by {e['summed']}.",
     ),
     "precision": Text(
         "critical",
         lambda e: f"The weights are stored in float16: {names(e['parameters'])}.",
-        "float16 keeps three decimal digits and nothing below 6e-8. In float16 small gradients and Adam's averages become zero.",
+        "float16 has about three decimal digits, and rounds numbers below 6e-8 to zero. "
+        "In float16 small gradients and Adam's averages become zero.",
         "Keep the weights in float32 and run the model under torch.autocast, or use bfloat16.",
     ),
     "strong dropout": Text(
@@ -492,16 +495,16 @@ TEXTS: dict[str, Text] = {
     "left in eval mode": Text(
         "critical",
         lambda e: (
-            "Training runs in eval mode, so spectral norm does not follow the weights."
+            "Training runs in eval mode, so the spectral-norm layers do not update their estimate of the norm."
             if e.get("spectral")
-            else f"Training runs in eval mode: all {e['layers']} dropout and batch-norm layers have been switched off."
+            else f"Training runs in eval mode: all {e['count']} dropout and batch-norm layers have been switched off."
         ),
         "In eval mode dropout does nothing, and batch norm uses its stored statistics.",
         "Call model.train() before training and after each evaluation.",
     ),
     "constant labels": Text(
         "critical",
-        lambda e: f"All labels of the first {e['batches']} batches are equal ({e['mode']}).",
+        lambda e: f"All labels of the first {e['batches']} batches are equal to {e['mode']}.",
         "A constant output fits equal labels, so the model learns to ignore its input.",
         "Shuffle the data with DataLoader(..., shuffle=True), and check how the labels are loaded.",
     ),

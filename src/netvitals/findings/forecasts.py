@@ -67,7 +67,7 @@ def danger(context: Context) -> Iterator[Finding]:
             f"The run is forecast to diverge near {_odds(f)}.",
             why=(LOOKAHEAD if tried else CLIMBS) + (f" Signs: {signs}." if signs else ""),
             advice=f"{set_rate(context.table, 0.3)} and go back to a checkpoint before step {f.made_at}. "
-            "If single batches cause the rise, also clip the gradient norm.",
+            "If single batches make the loss rise, also clip the gradient norm.",
             evidence=_ground(f, context.table.loss),
             since=f.made_at,
         )
@@ -92,9 +92,9 @@ def plateau_end(context: Context) -> Iterator[Finding]:
     """The end of the plateau the loss is on."""
     for f in _open(context, "plateau/"):
         event = "leave its plateau" if f.quantity == "plateau/leaves" else "have fallen by half"
-        why = f"At step {f.made_at} the slope of the loss grew as it does before the end of a plateau."
+        why = f"At step {f.made_at} the loss began to fall faster, as is typical before the end of a plateau."
         if f.conditions.get("law") == "look-ahead":
-            why = f"A copy of the model, trained ahead from step {f.made_at}, left the plateau at that step."
+            why = f"A copy of the model, trained ahead from step {f.made_at}, left the plateau at the forecast step."
         yield Finding(
             "info",
             "",
@@ -105,7 +105,13 @@ def plateau_end(context: Context) -> Iterator[Finding]:
         )
 
 
-@rule("drift direction", "Will drift and sparsity increase?", "drift", ("drift", "euler"), ("sparsity", "hard"))
+@rule(
+    "drift direction",
+    "Will activation inputs keep drifting, and activations become sparser?",
+    "drift",
+    ("drift", "euler"),
+    ("sparsity", "hard"),
+)
 def direction(context: Context) -> Iterator[Finding]:
     """Whether drift has turned round or is about to, and which layers move towards the sparsity that costs."""
     push = output_push(context.table)
@@ -123,12 +129,13 @@ def _reversal(table: Measurements, push: Series) -> Iterator[Finding]:
     worst = max(sunk, key=lambda s: s.start - s.end)
     evidence: tuple[Evidence, ...] = (push.evidence(change=True), worst.evidence(change=True))
     law = (
-        "The product of outputs and their gradients decides the direction of this drift. "
-        "While the product is positive, gradient descent pushes the inputs of active units down."
+        "The inner product of the network's output and the loss gradient at the output decides whether the activation "
+        "inputs drift down or up. While this inner product is positive, gradient descent pushes the inputs of active "
+        "units down."
     )
     at = turned(push)
     if at is not None:
-        what = f"The activation inputs of {where} no longer drift negative since step {at}."
+        what = f"The activation inputs of {where} stopped drifting negative at step {at}."
         advice = "No change is needed."
     elif 0 < push.end < HALF * push.start and trend(push) < 0:
         what = (
@@ -164,7 +171,7 @@ def _cliff(context: Context, push: Series | None) -> Iterator[Finding]:
         ),
         why="Runs lose accuracy when too few activations are different from zero." + outlook,
         advice="Put a norm layer directly before the activation, or widen the layer. "
-        f"A lower learning rate also slows the change. {set_rate(context.table, 0.3)}.",
+        f"A lower learning rate also slows the growth of sparsity. {set_rate(context.table, 0.3)}.",
     )
 
 

@@ -65,7 +65,8 @@ def forecast(context: Context) -> Iterator[Finding]:
         (down if seen.direction < 0 else up).append(Hit(sigma.site, severity, evidence, abs(seen.change)))
     law = (
         "The forecast assumes normally distributed inputs whose standard deviation halves once more. "
-        f"The same assumption gives the present share of active units within {LAW_ERROR:g}."
+        "Under the same assumption, the computed present share of active units differs from the measured share by at "
+        f"most {LAW_ERROR:g}."
     )
     yield from together(
         down,

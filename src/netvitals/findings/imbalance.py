@@ -53,10 +53,10 @@ def _law(context: Context) -> str:
             "Gradient flow conserves the difference of the squared norms of neighbouring layers with ReLU-like "
             "activations. Long steps, uneven weight decay or an adaptive optimizer change this difference."
         )
-    where = f": f(2z) is not 2 f(z) at {called(bent[0])}" if bent else ""
+    where = f" The activation at {called(bent[0])} is of another kind." if bent else ""
     return (
         "Long steps, uneven weight decay and adaptive optimizers change the balance of neighbouring layers. "
-        f"Conservation laws do not apply to the activations of this network{where}."
+        f"Gradient flow conserves this balance only with ReLU-like activations, for which f(2z) = 2 f(z).{where}"
     )
 
 

@@ -103,10 +103,11 @@ def too_large(context: Context) -> Iterator[Finding]:
             evidence.append(norm.evidence(value=float(norm.values[0]), step=int(norm.steps[0])))
     parts = []
     if sure:
-        parts.append(f"The first loss is {first:.3g}, while guessing gives {cost:.3g}.")
+        parts.append(f"The first loss is {first:.3g}, while guessing without looking at the input gives {cost:.3g}.")
     if wide:
         parts.append(
-            f"The standard deviation of {names([n for n, _ in wide])} is {max(g for _, g in wide):.1f}/√fan_in "
+            f"The weights of {names([n for n, _ in wide])} have standard deviation "
+            f"{max(g for _, g in wide):.1f}/√fan_in "
             "(healthy: 0.6 to 1.4)."
         )
     places = tuple(n for n, _ in wide)
@@ -243,13 +244,13 @@ def unbalanced(context: Context) -> Iterator[Finding]:
     yield from together(
         hits,
         what=lambda where, worst: (
-            f"Neighbouring layers start out of balance at {where}: one layer has {50 * (1 + worst.size):.1f} % of the "
-            "combined squared norm."
+            f"Neighbouring layers start out of balance at {where}: one of the two layers has "
+            f"{50 * (1 + worst.size):.1f} % of the sum of their squared weight norms."
         ),
         why="A layer with small weights gets large gradients, and its neighbour gets small gradients. "
         "One learning rate cannot suit both layers.",
-        advice="Initialise both layers in the same way. To keep a trained function, divide the larger weights and "
-        "multiply the smaller weights by the same factor.",
+        advice="Initialise both layers in the same way. If the layers are already trained, divide the larger "
+        "weights and multiply the smaller weights by the same factor: the output stays the same.",
         remedy=Remedy("balance", None, places),
     )
 

@@ -74,8 +74,8 @@ def _came_in(table: Measurements) -> Iterator[Finding]:
     yield Finding(
         "critical",
         layers[0],
-        f"The batch of step {step} contains NaN or infinite values: {called(site.site)} became NaN while all weights "
-        "were finite.",
+        f"The batch of step {step} contains NaN or infinite values: the output of {called(site.site)} became NaN "
+        "although all weights were finite.",
         why="One NaN input makes the loss, every gradient and then every weight NaN.",
         advice=REPAIR,
         evidence=(site.evidence(value=float(site.values[broken[0]]), step=step), ground),
@@ -159,8 +159,8 @@ def constant(context: Context) -> Iterator[Finding]:
         yield Finding(
             "critical",
             s.site,
-            f"All examples of a batch are nearly equal: at {called(s.site)} the spread over examples is "
-            f"{np.median(v):.2g} of the total spread (healthy: 0.3 to 1).",
+            f"All examples of a batch are nearly equal: at {called(s.site)} differences between examples "
+            f"make up a fraction {np.median(v):.2g} of the total standard deviation (healthy: 0.3 to 1).",
             why="From equal inputs the model can only learn the mean label.",
             advice="Print two examples from the data loader. Typical causes are an index that never changes, a wrong "
             "normalisation, and a transform that erases the input.",
@@ -199,7 +199,7 @@ def same_batch(context: Context) -> Iterator[Finding]:
             s.site,
             "Every step uses the same batch."
             if whole
-            else f"The data loader repeats one batch on every step since step {stretch.since}.",
+            else f"Since step {stretch.since} the data loader has returned the same batch on every step.",
             why="The network memorises this batch, so the loss says nothing about other data."
             + (" Training on one batch is fine if it is the whole data set." if whole else ""),
             advice="Call iter(loader) once per epoch, not on every step. Also check for a fixed seed or a cached batch."

@@ -93,7 +93,11 @@ def plateau(context: Context) -> Iterator[Finding]:
             "warning" if cost is not None else "note",
             "",
             f"The loss has been flat at {level:.4g} since step {since}. "
-            + (f"Guessing gives a loss of {cost:.3g}." if cost is not None else f"The first loss was {begin:.4g}."),
+            + (
+                f"Guessing without looking at the input gives a loss of {cost:.3g}."
+                if cost is not None
+                else f"The first loss was {begin:.4g}."
+            ),
             why="A loss that stays at the level of guessing means that the outputs do not yet depend on the inputs. "
             "Near a saddle point, a plateau can also end by itself.",
             advice="Plot the gradient norm. If the gradient norm grows slowly, wait, or initialise the layers with "
@@ -148,14 +152,15 @@ def _flat_since(loss: Series, level: float) -> int:
 
 @rule(
     "at chance",
-    "Does the network learn more than guessing?",
+    "Does the network do better than guessing?",
     "outputs",
     ("outputs", "chance"),
     least=5,
     optional=True,
     null="after as many steps the loss is below the loss of guessing",
     threshold=f"in the last third of the run the loss is above {percent(GUESSING)} of the loss of guessing and the "
-    f"accuracy is that of guessing, although all updates add up to {percent(TRAVELLED)} of the weights or more",
+    f"accuracy is that of guessing, although the lengths of all updates add up to {percent(TRAVELLED)} of the "
+    "norm of the weights or more",
     source="the loss of guessing is the entropy of the measured labels; Fano's inequality bounds the accuracy",
     refuted_by="a larger network learns the same labels",
     also=("loss", "gradients"),
@@ -183,10 +188,10 @@ def at_chance(context: Context) -> Iterator[Finding]:
     yield Finding(
         "warning",
         "",
-        f"The network has learned nothing: its loss is {level:.3g}, and guessing gives {cost:.3g}."
-        + (f" The accuracy is {percent(accuracy.end)}." if accuracy is not None else ""),
-        why=f"The updates add up to {percent(path)} of the weights, so the steps are long enough. Either the labels do "
-        "not belong to the inputs, or the inputs do not reach the output.",
+        f"The network has learned nothing: its loss is {level:.3g}, and guessing without looking at the input gives "
+        f"{cost:.3g}." + (f" The accuracy is {percent(accuracy.end)}." if accuracy is not None else ""),
+        why=f"The lengths of all updates add up to {percent(path)} of the norm of the weights, so the learning rate is "
+        "not the problem. Either the labels do not belong to the inputs, or the inputs do not reach the output.",
         advice="Print some inputs with their labels and check that they belong together. Then train on one batch: "
         "if the loss does not reach zero, the bug is in the model or the loop.",
         evidence=(loss.evidence(change=True), ratio.evidence()),
@@ -240,7 +245,7 @@ def plateau_ahead(context: Context) -> Iterator[Finding]:
         "info",
         "",
         f"The loss is on a plateau that should end near step {step:.0f}. "
-        f"The 80 % interval is step {low:.0f} to step {high:.0f}.",
+        f"The 80 % interval for the end of the plateau is step {low:.0f} to step {high:.0f}.",
         why=f"The output is a product of {layers:.0f} layers with small weights. Small weights grow slowly at first "
         f"and then quickly.",
         advice="Wait until the forecast step. To shorten the plateau, raise the learning rate or use larger initial "

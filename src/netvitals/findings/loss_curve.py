@@ -113,7 +113,7 @@ def overfitting(context: Context) -> Iterator[Finding]:
             "",
             f"The network overfits: since step {step} the held-out loss rose from {smooth[low]:.3g} to {held.end:.3g}. "
             f"The training loss is {loss.end:.3g}.",
-            why="Since the held-out loss began to rise, the network improves on training examples only.",
+            why="From the step where the held-out loss began to rise, the network improved on training examples only.",
             advice=f"Use the checkpoint of step {step}. More data, augmentation, weight decay or dropout can lower the "
             "held-out loss further; longer training cannot.",
             evidence=(held.evidence(change=True), loss.evidence(change=True)),

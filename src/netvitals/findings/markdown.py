@@ -29,6 +29,9 @@ NAMED = {  # in the source → as a reader sees it
     **dict.fromkeys(("since", "stay", "at", "end", "made_at"), "step"),
     "where": "layers",
     "site": "layer",
+    "poles": "operation",
+    "word": "name",
+    "mode": "label",
     "ranks": "rank",
     "prediction": "shape",
     "compared": "shape",
@@ -38,9 +41,9 @@ HEAD = f"""# Findings
 Netvitals checks a training run with {len(RULES)} rules. This page lists what each rule reports, why it matters and what
 to change. Each run fills in the names and numbers shown as ‹step› or ‹N %›.
 
-If you only know the symptom, start with [the symptoms](symptoms/index.md). The [bug benchmark](bugs.md) measures how
-often findings are right. To see one rule in the terminal, run `netvitals explain "dead units"`. This page is written by
-`netvitals explain --reference`."""
+If you see a symptom but do not know its cause, start with [the list of symptoms](symptoms/index.md). The
+[bug benchmark](bugs.md) measures how often findings are right. To see one rule in the terminal, run
+`netvitals explain "dead units"`. This page is written by `netvitals explain --reference`."""
 
 Sentences = tuple[str, str, str]  # what, why, fix
 
@@ -65,7 +68,10 @@ def reference() -> str:
         table = [f"| **{name}** | {_cell(text)} |" for name, text in facts if text]
         parts.append("\n".join(["| | |", "| --- | --- |", *table]))
     kinds = [f"| `{kind}` | {_cell(text)} |" for kind, text in findings.REMEDIES.items()]
-    parts += ["## Remedies", "A program can act on a finding: `finding.remedy.kind` is one of the kinds in this table."]
+    parts += [
+        "## Remedies",
+        "A program can act on a finding: the table below lists the values of `finding.remedy.kind`.",
+    ]
     parts.append("\n".join(["| kind | what to do |", "| --- | --- |", *kinds]))
     return "\n\n".join(parts) + "\n"
 

@@ -60,7 +60,12 @@ def reduction(context: Context) -> Iterator[Finding]:
         "",
         f"The loss is summed over the batch instead of averaged, so the gradient is {size:.0f} times larger.",
         why="The length of each step grows with the batch size, as if the learning rate were higher."
-        + (" Adam divides by the size of the gradient, so only clipping and epsilon are affected." if mild else ""),
+        + (
+            " With Adam the step length hardly changes, because Adam divides by the size of the gradient. Only "
+            "clipping and epsilon act differently."
+            if mild
+            else ""
+        ),
         advice=f"Use reduction='mean', or divide the learning rate by {size:.0f}.",
         evidence=(scale.evidence(value=size), rows.evidence(value=count)),
         since=int(scale.steps[at]),

@@ -66,7 +66,7 @@ def clipping(context: Context) -> Iterator[Finding]:
         severity,  # type: ignore[arg-type]
         "",
         f"Clipping changes every gradient: the norm after clipping is {level:.3g} on every step.",
-        why="With constant clipping, the limit decides the length of every step instead of the gradient."
+        why="With constant clipping, the limit, and not the gradient, decides the length of every step."
         + (" Adam is not affected, because it divides by the gradient's size." if table.adaptive else ""),
         advice=f"Raise max_norm (now {level:.3g}) to a few times the median gradient norm: "
         "torch.nn.utils.clip_grad_norm_ returns the norm before clipping.",

@@ -48,7 +48,11 @@ def eval_mode(context: Context) -> Iterator[Finding]:
         "critical" if worst is unused else "warning",
         "",
         f"Training runs with {kind} in eval mode ({count} layer{'s' if count != 1 else ''}). "
-        + ("The stored statistics were never trained." if worst is unused else "Earlier steps ran in train mode."),
+        + (
+            "The running statistics of batch norm were never updated."
+            if worst is unused
+            else "Earlier steps ran in train mode."
+        ),
         why="In eval mode dropout does nothing, and batch norm uses stored statistics that do not follow the weights.",
         advice="Call model.train() before the training loop and after each evaluation.",
         evidence=(worst.evidence(change=True),),
@@ -88,7 +92,12 @@ def cut_off(context: Context) -> Iterator[Finding]:
         sites[0],
         f"{names(sites)} never {'get' if len(sites) > 1 else 'gets'} a gradient, although the forward pass uses "
         f"{'them' if len(sites) > 1 else 'it'}."
-        + ("" if whole else " Earlier layers do get a gradient, so this may be a branch whose output is not used."),
+        + (
+            ""
+            if whole
+            else f" Earlier layers do get a gradient, so {names(sites)} may belong to a branch whose output is "
+            "not used."
+        ),
         why="Without a gradient these layers keep their initial weights. The autograd graph is cut between these "
         "layers and the loss.",
         advice="Remove the detach(), .data, numpy call or no_grad() between these layers and the loss.",

@@ -256,7 +256,7 @@ def too_low(context: Context) -> Iterator[Finding]:
     if not math.isfinite(cost) and level < 0.95 * state.first:
         return  # it may be a fine-tune: where it began says little of where it should end
     level_now = (
-        f"The loss is {level:.3g}, and guessing gives {cost:.3g}."
+        f"The loss is {level:.3g}, and guessing without looking at the input gives {cost:.3g}."
         if math.isfinite(cost) and level >= UNLEARNED * cost
         else f"The loss has moved only from {state.first:.3g} to {level:.3g}."
     )

@@ -106,7 +106,9 @@ class Collapse(Result):
         return math.exp(-self.total)
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row per parameter group: decay λ, coupled or not, integrated decay S, remaining fraction, norm scales."""
+        """One row per parameter group: λ, whether decay is coupled to the gradient, the sum S of decay over the
+        schedule, the remaining fraction, and the number of norm scales.
+        """
         return [
             {
                 "group": g.group,

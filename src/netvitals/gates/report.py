@@ -85,9 +85,9 @@ class SiteGates(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class GateReport(Result):
-    """Gate statistics of all activations of a model, from one batch. When you report a trend of gate density, name the
-    pooling. Element, site and channel pooling can give trends of opposite sign, and so can the two kinds of site
-    (``bn_direct``, ``post_add``).
+    """Gate statistics of all activations of a model, from one batch. When you report a trend of gate density, say how
+    density was pooled: by element, site or channel. The choice of pooling can change the sign of a trend. Sites after
+    batch norm (``bn_direct``) and sites after an addition (``post_add``) can also have trends of opposite sign.
 
     Returned by :func:`measure`.
 

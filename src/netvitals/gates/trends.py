@@ -138,9 +138,9 @@ class ChannelStory(Result):
         ]
 
     def plot(self) -> Plot:
-        """Plot density against margin. For a run, the plot shows histograms over channels of the correlation between
-        density and both margins. For a checkpoint, the plot shows the density of every channel over its normalised
-        margin.
+        """Plot density against margin. For a run, the plot shows how density correlates with each of the two
+        margins, as histograms over channels. For a checkpoint, the plot shows the density of every channel
+        over its normalised margin.
         """
         if self.moments >= MOMENTS:
             edges = np.linspace(-1, 1, BINS + 1)

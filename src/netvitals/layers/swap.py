@@ -100,7 +100,7 @@ def replace_linear(
     kinds: tuple[type[nn.Module], ...] = (nn.Linear, nn.Conv1d, nn.Conv2d),
     only: Filter = None,
 ) -> Surgery:
-    """Replace linear and convolution layers in place.
+    """Replace linear and convolution layers in place by TopK layers, or by the modules that a factory returns.
 
     Args:
         model: the model, which is changed.

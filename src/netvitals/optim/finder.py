@@ -26,7 +26,8 @@ _TOLERANCE = 1e-8  # relative change of the loss, in float64, that still counts 
 
 @dataclass(frozen=True)
 class Gauges(Result):
-    """The symmetries (gauges) found in a model, with the measured loss change of each, and the parameters without one.
+    """The symmetries (gauges) found in a model, the loss change measured for each, and the parameters for which no
+    symmetry was found.
 
     Returned by :func:`find_gauges`.
 
@@ -47,7 +48,7 @@ class Gauges(Result):
         return len(self.gauges)
 
     def disjoint(self) -> tuple[Gauge, ...]:
-        """Select gauges that share no weights, as :class:`DDCAdam` needs; gauges with more modes are selected first."""
+        """Select gauges that share no weights, as :class:`DDCAdam` needs; most free directions first."""
         kept: list[Gauge] = []
         for gauge in sorted(self.gauges, key=lambda g: -g.modes):
             if shared_weights([*kept, gauge]) is None:

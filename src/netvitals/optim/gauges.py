@@ -60,9 +60,7 @@ class Shift:
         self.param.add_(c.reshape(1, *self.param.shape[1:]).to(self.param))
 
     def charge(self) -> Tensor:
-        """The conserved quantity of this symmetry, which drifts if the optimizer is not equivariant: the mean over
-        classes.
-        """
+        """The mean over classes: this symmetry conserves it, and it drifts if the optimizer is not equivariant."""
         return self.param.detach().mean(0).reshape(-1)
 
     def check(self) -> None:
@@ -79,7 +77,9 @@ class Shift:
 
 @dataclass(frozen=True)
 class Rescale:
-    r"""A rescaling symmetry $W_i \to e^{s_i} W_i$ with $\sum_i s_i = 0$ over n blocks: n − 1 modes per channel.
+    r"""A symmetry that rescales n blocks of weights against each other, $W_i \to e^{s_i} W_i$ with $\sum_i s_i = 0$.
+
+    Each channel has n − 1 free directions, called modes.
 
     Blocks are, for example, a unit's weight row and the columns that read it, or a norm's gain and the columns that
     read it. Blocks can also be whole layers with ReLU between them. With an activation of degree q (ReLU² has q = 2),
@@ -113,7 +113,9 @@ class Rescale:
         return (len(self.blocks) - 1) * self.channels
 
     def basis(self, like: Tensor) -> Tensor:
-        """Orthonormal basis with the dtype and device of ``like``; row 0 is radial, the others span the symmetry."""
+        """Orthonormal basis with the dtype and device of ``like``. Row 0 scales all blocks together, and the other rows
+        are the directions of the symmetry.
+        """
         n = len(self.blocks)
         if n == 2:
             q, size = self.degree, math.hypot(1.0, self.degree)

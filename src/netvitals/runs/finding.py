@@ -120,7 +120,7 @@ class Finding:
         return "\n".join([*lines, *(f"  {line}" for line in self.effects())])
 
     def brief(self) -> str:
-        """Return problem and advice in short, for a finding that is shown below more severe ones."""
+        """Return a short form (problem and advice), used when more severe findings are shown first."""
         return f"{self.severity.upper()}  {self.what}{self.dated}" + (f"\n  fix: {self.advice}" if self.advice else "")
 
     def effects(self) -> list[str]:

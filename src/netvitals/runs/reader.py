@@ -259,7 +259,9 @@ class Run:
         return [n for n in every if _fits(n[1], vital) and _fits(n[2], site) and _fits(n[3], metric)]
 
     def findings(self) -> Sequence[Finding]:
-        """Return the findings stored with the run. If none are stored, compute them with ``judge``, if there is one."""
+        """Return the findings stored with the run. If none are stored, compute them with the function ``judge``, if one
+        was passed.
+        """
         with opened(self.path) as tables:
             stored = [Finding.from_dict(record) for record in tables.findings()]
         return stored if stored or self._judge is None else self._judge(self)

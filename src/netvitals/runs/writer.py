@@ -147,7 +147,7 @@ class RunWriter:
         self._take([columns] if len(columns) else [], stored, remarks)
 
     def write_page(self, page: StepColumns) -> None:
-        """Add a ``page`` of measurements in columns, as a watch makes it, to the write queue; returns at once."""
+        """Add a ``page`` (the measurements of a step as columns) to the write queue; returns at once."""
         self._check_open()
         arrays = [storable_array(a)[0] for a in page.array_measurements()]
         self._take([Columns.of_page(page)] if len(page.values) else [], arrays, [])

@@ -30,8 +30,8 @@ def plateau(
 ) -> EscapeForecast:
     """Forecast the step at which a loss plateau ends, from the model's gradients; the model is left unchanged.
 
-    With one measurement, a copy of the model is trained ahead until its loss has fallen by 5 %. With several
-    measurements, passed one by one as ``earlier``, the growth of the loss slope predicts when the loss will have fallen
+    With one measurement, a copy of the model is trained ahead until its loss has fallen by 5 %. If earlier
+    measurements are passed as ``earlier``, the growth of the loss slope predicts the step at which the loss has fallen
     by ``drop``. The intervals are too narrow on most kinds of networks (docs/forecasts.md). If the loss has not dropped
     at a predicted step, no further forecast is made.
 

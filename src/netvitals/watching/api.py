@@ -303,8 +303,8 @@ class Watch(MeasuredSteps):
         """End a training step or one of its micro-batches, and record its ``loss`` without synchronising the device.
 
         With a known optimizer, ``optimizer.step()`` ends the training step, and this call is optional. The recorded
-        loss is the mean over all calls since the previous optimizer step, including one right after
-        ``optimizer.step()``.
+        loss is the mean over all calls of this training step. A call right after ``optimizer.step()`` still counts for
+        the step just made.
 
         Args:
             loss: the loss of this step or micro-batch; None if it is not available.

@@ -27,7 +27,7 @@ class Node(Protocol):
 class Connection:
     """A connection from a layer's output to the layers that read it, with the operations in between.
 
-    ``blocked`` is the reason why formulas for pairs of layers do not apply: the output joins another branch, leaves the
+    ``blocked`` says why formulas about pairs of layers do not hold here: the output joins another branch, leaves the
     model, or passes another activation. If ``blocked`` is empty, the readers depend on this output and on nothing else.
 
     Part of :class:`Anatomy`.

@@ -16,9 +16,9 @@ from netvitals.anatomy.dataflow import Dataflow
 class Recurrence:
     """A module or layer that is used several times in one forward pass.
 
-    ``kind`` is the class name of a recurrent torch module ("LSTM", "GRU", "RNN"), or one of three other words. ``kind``
-    is "unrolled" if a later call depends on an earlier one, and "shared" if the calls are independent. ``kind`` is
-    "tied" if several modules use one tensor.
+    ``kind`` is "unrolled", "shared" or "tied", or the class name of a recurrent torch module ("LSTM", "GRU", "RNN").
+    ``kind`` is "unrolled" if a later call depends on an earlier one, and "shared" if the calls are independent.
+    ``kind`` is "tied" if several modules use one tensor.
 
     Part of :class:`Anatomy`.
 

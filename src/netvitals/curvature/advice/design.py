@@ -143,8 +143,8 @@ def recommend(found: InterlayerCurvature, small: float = 0.1, large: float = 0.7
     is also ``"mixed"`` if the error of the whole matrix is below ``small``, but that of one layer's diagonal block is
     above ``large``. ``why`` names that layer.
 
-    The advice needs a result in parameter space (Corollary 12). A piecewise-linear network has no gap in activation
-    space, but can have a large one in parameter space.
+    The advice needs a result in parameter space (Corollary 12 of the paper). In a piecewise-linear network, Hessian and
+    Gauss–Newton matrix agree in activation space, but can differ much in parameter space.
 
     Args:
         found: result of ``between_layers(..., space="parameter")``.

@@ -49,9 +49,9 @@ def decay(found: InterlayerCurvature, distance: Callable[[str, str], int | None]
     """Average resonance, coupling and GN-gap over pairs of nodes at the same distance, and fit their decay.
 
     By default the distance is the shortest path in the graph of nodes, or |i − j| if there is no graph. Pairs with i ≤
-    j are used, and NaNs are skipped. The mean resonance at distance d depends on the pairs that exist at d, on the
-    decay for one example, and on cancellation between examples. ``fixed_end`` and ``reduction="mean_of_norms"``
-    separate these influences.
+    j are used, and NaNs are skipped. The mean resonance at distance d mixes three effects: which pairs exist at d,
+    the decay within one example, and cancellation between examples. ``fixed_end`` and ``reduction="mean_of_norms"``
+    separate these effects.
 
     Args:
         found: result of ``between_layers``.

@@ -47,13 +47,14 @@ def between_layers(
     refine: int = 0,
     resume: str | os.PathLike[str] | None = None,
 ) -> InterlayerCurvature:
-    r"""Measure the Hessian blocks between layers: resonance, coupling, stable rank and GN-gap of every pair of nodes.
+    r"""Measure the Hessian block of every pair of nodes: norm, normalised norm, stable rank and Gauss–Newton gap.
 
     The loss may depend on more than the output, such as penalties stored as module attributes. GN then includes the
     curvature of the loss in all tensors that it reads. A Python number that the model computes is treated as a
     constant.
 
-    $R=\|H_{v,w}\|_F$, $C=R(v,w)/\sqrt{R(v,v)R(w,w)}$, $D=\|H\|_F^2/\|H\|_2^2$, $\mathrm{Gap}=\|H^T\|_F/\|H^{GN}\|_F$.
+    Resonance (norm) $R=\|H_{v,w}\|_F$, coupling (normalised norm) $C=R(v,w)/\sqrt{R(v,v)R(w,w)}$, stable rank
+    $D=\|H\|_F^2/\|H\|_2^2$, $\mathrm{Gap}=\|H^T\|_F/\|H^{GN}\|_F$.
 
     Args:
         model: any module; it is not changed.

@@ -261,7 +261,7 @@ def graph(
     weights: bool = False,
     memory: int = 2 << 30,
 ) -> CurvatureGraph:
-    """Measure how much of a layer's curvature each connection carries, for example a skip connection.
+    """Measure what fraction of a layer's curvature comes through each connection, for example a skip connection.
 
     Args:
         model: any module; it is not changed.

@@ -32,13 +32,13 @@ HORIZON = 1e9  # steps beyond which a forecast is "no end in view"
 
 @dataclass(frozen=True, kw_only=True)
 class EscapeForecast(Result):
-    """Forecast of the ``step`` at which a plateau ends, with an interval from ``low`` to ``high``, or a ``reason`` why
-    not.
+    """Forecast of the ``step`` at which a plateau ends, with an interval from ``low`` to ``high``. Without a forecast,
+    ``reason`` says why.
 
     The interval has nominal coverage ``level``. The plateau ends when the loss has fallen by the fraction ``drop`` of
     its value ``rest`` on the plateau. ``at`` is the step at which the forecast was made, ``method`` its method, and
-    ``r`` the number of small layers. ``skipped`` maps what could not be used to the reason. ``looks`` and ``told`` are
-    the measurements and earlier forecasts that it uses. Returned by :func:`netvitals.saddle.plateau`.
+    ``r`` the number of small layers. ``skipped`` maps what could not be used to the reason. The forecast uses
+    the measurements ``looks`` and the earlier forecasts ``told``. Returned by :func:`netvitals.saddle.plateau`.
     """
 
     at: int  # step of the last look

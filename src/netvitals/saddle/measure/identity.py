@@ -174,7 +174,7 @@ def imbalance(
     precise: bool = False,
     anatomy: Anatomy | None = None,
 ) -> ImbalanceIdentity:
-    r"""Measure the imbalance Δ of adjacent layers and compare both sides of the identity for its rate of change.
+    r"""Measure the imbalance Δ of adjacent layers, and compare its measured rate of change with the predicted one.
 
     Args:
         model: any module; a layer is whatever multiplies with a parameter. It is not changed.

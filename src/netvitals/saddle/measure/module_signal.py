@@ -113,7 +113,7 @@ class ModuleSignal(Result):
 def signal_energy(
     model: nn.Module, batch: Any, *, mode: Mode = "as_is", only: Only = None, seed: int = 0
 ) -> ModuleSignal:
-    """Measure the signal γ of a module, and the energies G, T, S and M that give its rate of change.
+    """Measure how strongly a module's output follows the main direction of its data, and how fast this signal γ grows.
 
     Args:
         model: any module with one output tensor, (examples, outputs); it is not changed.

@@ -74,8 +74,8 @@ class Teacher:
 def teacher(
     f: str | Callable[[Tensor], Tensor], inputs: int, betas: Sequence[float] = (1.0,), *, seed: int | None = None
 ) -> Teacher:
-    """Make a teacher function with one direction per strength in ``betas``: coordinate axes, or random if ``seed`` is
-    given.
+    """Make a teacher function with one direction for each strength in ``betas``. The directions are coordinate axes, or
+    random if ``seed`` is given.
 
     Args:
         f: activation, by name or callable.

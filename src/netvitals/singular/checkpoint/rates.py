@@ -162,12 +162,12 @@ def rates(
     """Measure how K-FAC factors scale with the distance t to a dead unit in your network, and compare with the
     prediction.
 
-    A copy of ``model`` is moved along a path where one channel per axis becomes dead as t → 0. The fitted exponents of
-    t are compared with those predicted from the architecture.
+    A copy of ``model`` is moved along a path on which, as t → 0, one channel of every hidden dimension becomes dead.
+    The fitted exponents of t are compared with those predicted from the architecture.
 
-    The dead channel is chosen on every hidden axis, and once in every attention head. The biases and the incoming and
-    outgoing weights of a dead channel are set to zero, except for weights of value t between two dead channels. At the
-    input and output of the network, a dead channel keeps the direction of its own weights, scaled to length t.
+    One dead channel is chosen in every hidden dimension, and one in every attention head. All biases and weights into
+    and out of a dead channel are set to zero; only a weight that joins two dead channels gets the value t. In the first
+    and last layer, the weight vector of a dead channel keeps its direction and is scaled to length t.
 
     Args:
         model: of linear layers, convolutions, embeddings, activations, norms, sums, products of branches and attention

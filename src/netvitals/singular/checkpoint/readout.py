@@ -219,8 +219,8 @@ def readout(
     optimizer: object = None,
     static: bool = False,
 ) -> Readout:
-    """Estimate the KL order of dead directions and the learning coefficient λ of one checkpoint, or give the reason why
-    not.
+    """Estimate the KL order of dead directions and the learning coefficient λ of one checkpoint. If this is not
+    possible, return the reason.
 
     Args:
         model: the model; a copy of it in float64 is run, in eval mode.

@@ -20,7 +20,10 @@ _COLDEST = 1e4  # β above which ν is its limit to 1e-4 and the rule would need
 
 
 def nu(k: int, h: float = 0.0, beta: float = 1.0) -> float:
-    r"""Singular fluctuation $\nu(k, h, \beta) = E_Z\,\mathrm{Var}_{\pi_Z}[\eta^k]$ by two-dimensional quadrature.
+    r"""Singular fluctuation ν of one dead direction of KL order k, computed by two-dimensional quadrature.
+
+    $\nu(k, h, \beta) = E_Z\,\mathrm{Var}_{\pi_Z}[\eta^k]$, where η is the rescaled position along the direction. The
+    posterior given data noise $Z \sim N(0, 2\beta)$ is $\pi_Z(\eta) \propto |\eta|^h e^{Z\eta^k - \eta^{2k}}$.
 
     Args:
         k: KL order of the direction, at least 1.

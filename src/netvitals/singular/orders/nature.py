@@ -46,7 +46,7 @@ def gauge_or_singular(
     ts: Sequence[float] = DEFAULT_TS,
     shift: bool = False,
 ) -> Nature:
-    """Decide whether a direction is a gauge symmetry, singular or regular, by measuring the divergence along it.
+    """Decide whether a direction is a gauge symmetry, singular or regular, by measuring the KL divergence along it.
 
     Args:
         outputs: θ (D,) → outputs (n, d) on fixed inputs.

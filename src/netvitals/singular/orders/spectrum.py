@@ -128,7 +128,8 @@ def classify_spectrum(
     """Follow every eigenvalue of the Fisher matrix along a path θ0 + t v, and classify how it behaves as t → 0.
 
     Eigenvectors at neighbouring values of t are matched by their overlaps. A decaying eigenvalue is transversal if its
-    eigenvector stays near the path's direction, or if the divergence grows along it; otherwise it is tangential.
+    eigenvector stays near the direction of the path, or if the KL divergence grows along the eigenvector; otherwise it
+    is tangential.
 
     Args:
         outputs: θ (D,) → outputs (n, d) on fixed inputs.
