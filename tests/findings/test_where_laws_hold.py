@@ -122,5 +122,5 @@ def test_conservation_is_stated_across_homogeneous_activations_only(op, states):
         Measurement(i, "imbalance", "a→b", "relative", 0.95 * i / READINGS) for i in range(READINGS)
     ]
     (found,) = source.rules("imbalance growth")
-    assert ("Gradient flow conserves" in found.why) is states
-    assert ("do not apply" in found.why) is not states
+    assert ("Gradient flow conserves the difference" in found.why) is states
+    assert ("only with ReLU-like activations" in found.why) is not states

@@ -38,8 +38,8 @@ class Measurement(NamedTuple):
 
 @dataclass(frozen=True)
 class ArrayMeasurement:
-    """A measured array, for example one number per channel. The other fields say which vital sign, metric, site and
-    step the array belongs to.
+    """A measured array ``value``, for example one number per channel. ``vital``, ``metric``, ``site`` and ``step`` say
+    what was measured, where and when.
 
     >>> ArrayMeasurement(0, "gates", site="1", metric="density@0.01", value=np.array([0.5, 0.25])).value.tolist()
     [0.5, 0.25]

@@ -74,7 +74,7 @@ class ActivationView:
     Shown to :meth:`Vital.activation`.
 
     ``x_view`` and ``a_view`` are input and output arranged by channel. Reductions that several vital signs need are
-    computed once; small inputs are stacked and reduced together.
+    computed once; small inputs are collected in ``stacks`` and reduced together.
     """
 
     site: Site
@@ -269,7 +269,7 @@ class LinearView:
 @dataclass
 class TensorView:
     """A tensor ``value`` at ``site`` that is not the input or output of an activation or layer, for example the
-    residual stream or a norm's output.
+    residual stream or the output of a norm ``module``.
 
     Shown to :meth:`Vital.tensor`.
     """

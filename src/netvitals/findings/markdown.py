@@ -262,7 +262,7 @@ class _Source:
             case ast.Name(id=name) | ast.Attribute(attr=name) | ast.Subscript(slice=ast.Constant(value=str(name))):
                 return _word(name)
             case ast.Call(func=ast.Name(id="names"), args=[ast.Subscript(slice=ast.Constant(value=str(name)))]):
-                return name.replace("_", " ")
+                return _word(name)
             case ast.Call(func=ast.Name(id="names"), args=[ast.Name(id="ops")]):
                 return "activation"
             case ast.Call(func=ast.Name(id="names")):
