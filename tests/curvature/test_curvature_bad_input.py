@@ -211,10 +211,10 @@ def test_nothing_is_left_behind_in_memory():
 @pytest.mark.parametrize(
     ("wrong", "error", "sentence"),
     [
-        ({"method": "guess"}, ValueError, "method is 'guess', expected one of 'stochastic', 'exact'"),
+        ({"method": "guess"}, ValueError, "method= must be one of 'stochastic', 'exact', got 'guess'"),
         ({"reduction": "sum"}, ValueError, "reduction is 'sum'"),
-        ({"space": "weights"}, ValueError, "space is 'weights'"),
-        ({"probes": 1}, ValueError, "probes is 1, expected an integer of at least 2"),
+        ({"space": "weights"}, ValueError, "space= must be .* got 'weights'"),
+        ({"probes": 1}, ValueError, "probes= must be an integer of at least 2, got 1"),
         ({"nodes": []}, ValueError, "is empty"),
         ({"nodes": lambda n, m: False}, ValueError, "selected none"),
         ({"space": "parameter", "reduction": "joint"}, ValueError, "all examples share the parameters"),

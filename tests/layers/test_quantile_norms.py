@@ -176,8 +176,8 @@ def test_half_precision_inputs_keep_their_dtype():
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: L.QuantileBatchNorm2d(3, 1.5), r"q must be a fraction in \[0, 1\)"),
-        (lambda: L.QuantileBatchNorm2d(3, 0.5, "rows"), "search must be one of .* got 'rows'"),
+        (lambda: L.QuantileBatchNorm2d(3, 1.5), r"q= must be a fraction in \[0, 1\)"),
+        (lambda: L.QuantileBatchNorm2d(3, 0.5, "rows"), "search= must be one of .* got 'rows'"),
         (lambda: L.QuantileBatchNorm2d(3, 0.5)(torch.randn(2, 3)), r"got shape \(2, 3\)"),
         (lambda: L.QuantileBatchNorm2d(3, 0.5)(torch.randn(2, 4, 5, 5)), "3 channels in the second"),
         (lambda: L.BatchNorm2dPreStop(3, 0), "at least 1"),
