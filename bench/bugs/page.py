@@ -145,17 +145,19 @@ def main() -> None:
         "TrainCheck, DeepFD, AUTOTRAINER, defects4dl, gDefects4DL, the taxonomy of Humbatova et al., and the galleries of torchtest "
         "and others. The authors of the scripts had not read the rules of netvitals. `lab/src/netvitals_lab/bugs/cases/` has the "
         "scripts and lists the reports that were left out.",
-        "A hash of the source splits the scripts into two halves. Checks and thresholds were developed on one half. The table shows the "
-        "other half, the *published half*, with three seeds. The cause of a bug counts as *named* if a warning or a critical finding "
-        "stands for it (`causes.py`). A script is *quiet* if it has no warning and no critical finding.",
+        "A hash of the source code of each script decides to which of two halves the script belongs. Checks and thresholds were "
+        "developed on one half. The table shows the other half, the *published half*, with three seeds. The cause of a bug counts as "
+        "*named* if a warning or a critical finding is assigned to this cause in `causes.py`. A script is *quiet* if it has no "
+        "warning and no critical finding.",
         "<!-- bugs -->\n" + "\n".join(main_table) + "\n<!-- /bugs -->",
         notes,
         "## What each part contributes",
-        "The table shows the scores of all checks and vital signs together, and of each part alone, for seed 0.",
+        "The table shows the scores of all checks and vital signs together, of the checks alone, and of the papers' vital signs "
+        "alone, for seed 0.",
         "\n".join(parts(chosen, several)),
         "## Fields on which no rule was developed",
         f"The third collection has {sum(c.kind == 'bug' for c in third_cases)} bugs and {sum(c.kind == 'healthy' for c in third_cases)} "
-        "healthy scripts from fields that are rare in the first two halves. The scripts of the third collection were written later, "
+        "healthy scripts from fields that are rare in the other scripts of the benchmark. The scripts of the third collection were written later, "
         "from public reports. The table shows the first run on the third collection, with seed 0.",
         "\n".join(third_table),
         "\n".join(by_field(third_cases, third)),

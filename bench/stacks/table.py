@@ -54,7 +54,8 @@ HEAD = (
 PACKAGES = ("torch", "lightning", "transformers", "accelerate")
 TEXT = """# What holds on every stack
 
-This table shows what holds for each stack. Each row is a small model on a CPU, measured on every step.
+The table shows which tests pass with each stack (launcher, trainer or wrapper). Each row is a small model
+on a CPU, measured on every step.
 
 - *Training unchanged*: the parameters are bit-identical with and without the watch.
 - *As by hand*: the gradient norm and the update/weight ratio agree to 1e-6 with values computed by hand from

@@ -27,11 +27,12 @@ CODES: dict[str, Code] = {
     ),
     "alert-failed": Code(
         "A finding could not be sent to `on_finding`",
-        "Your function raised an error, or the web hook could not be reached: an invalid address, no answer in "
-        "time, an error or a redirect. The path and query of a web hook are treated as a secret and never printed. "
+        "The function that you passed as `on_finding=` raised an error, or the web hook could not be reached. Reasons "
+        "are an invalid address, no answer in time, an error or a redirect. The path and query of a web hook are "
+        "treated as a secret and never printed. "
         "Training continues.",
-        "Call the function yourself with `watch.findings()[0]`, or send a request to the address by hand. The findings "
-        "are stored in the run in any case.",
+        "Call your `on_finding=` function yourself with `watch.findings()[0]`, or send a request to the address of the "
+        "web hook by hand. The findings are stored in the run in any case.",
     ),
     "closed": Code(
         "The watch or run is already closed",
@@ -74,20 +75,22 @@ CODES: dict[str, Code] = {
         "A measurement of the model failed",
         "The code of netvitals raised an error: an output of an unknown type, a device out of memory, or a bug. The "
         "error was caught, your training is not affected, and the measurements of that step are missing.",
-        'If the message comes on every step, leave out the vital sign that it names (`vitals=["gates", "gradients"]`). '
+        "If the message comes on every step, leave out the vital sign that it names: pass only the others, such as "
+        '`vitals=["gates", "gradients"]`. '
         "Please report the message with the output of `netvitals doctor --json`.",
     ),
     "lost-measurements": Code(
         "Measurements are lost",
         "The run file could not be written before training ended, or measurements came faster than the disk could "
-        "store them. Measurements that were still in memory were lost. The run records how many.",
+        "store them. Measurements that were still in memory were lost. The run records the number of "
+        "lost measurements.",
         "Check the disk: is it full, unmounted, over quota, or a slow network drive? Choose a `run=` on a local "
         "disk, or measure less often (`every=`). Training was not affected.",
     ),
     "model-not-called": Code(
         "The watched model was not called on a measured step",
-        "netvitals measures a module when it is called. The training loop called another object: a wrapper that "
-        "holds a copy, a method other than forward, or the model under `torch.no_grad()`.",
+        "netvitals measures a module when it is called with gradients. The training loop did something else: it "
+        "called a wrapper that holds a copy, or a method other than forward, or the model under `torch.no_grad()`.",
         "Watch the module that the loop calls (after DDP, compile or `prepare`). If the loop calls several parts, list "
         "them: `nv.watch([encoder, decoder], opt)`.",
     ),
@@ -145,8 +148,8 @@ CODES: dict[str, Code] = {
         "A vital sign failed at one place and is turned off there",
         "The vital sign raised an error on the tensors of this place. The vital sign continues at all other places, "
         "and `skipped` names the failed one.",
-        "If you wrote the vital sign, test it with `nv.checkup(..., vitals=[it])`; the message contains the error. "
-        "If the vital sign is part of netvitals, please report the message.",
+        "If you wrote the vital sign, test it with `nv.checkup(..., vitals=[my_vital])`; the message contains the "
+        "error. If the vital sign is part of netvitals, please report the message.",
     ),
     "vital-unsound": Code(
         "A vital sign is not written correctly",
@@ -285,8 +288,8 @@ CODES: dict[str, Code] = {
     ),
     "needs-steps": Code(
         "A vital sign needs training steps",
-        "The vital sign measures the effect of an optimizer step or compares the ranks of a step. A checkup makes no "
-        "steps.",
+        "The vital sign measures the effect of an optimizer step or compares the distributed ranks at a step. A "
+        "checkup makes no steps.",
         "Use the vital sign in `nv.watch(..., vitals=[...])`.",
     ),
     "no-measurements": Code(

@@ -3,8 +3,8 @@
 Blocks of a page share a folder and their names, from the first to the last, as a reader would paste them. A block whose
 first line is ``# name.py`` is also saved under that name. A ``text`` block is what the block before it printed: each of
 its lines must be among the lines printed, its numbers within a factor of TOLERANCE; ``…`` stands for what was left out.
-What is not run says so where the reader sees it: the line above begins with ``*Not run in the tests:`` and gives the
-reason; commands there are parsed all the same.
+What is not run says so where the reader sees it: the line above begins with ``*The tests do not run this code:`` and
+gives the reason; commands there are parsed all the same.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from netvitals.cli import app, main
 ROOT = pathlib.Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 COMMAND = typer.main.get_command(app)
-NOT_RUN = "*Not run in the tests:"
+NOT_RUN = "*The tests do not run this code:"
 FENCE = re.compile(r"^(?P<indent> *)```(?P<kind>\w*)[^\n]*\n(?P<code>.*?)^(?P=indent)```", re.S | re.M)
 NUMBER = r"[-+−]?(?:\d[\d,]*\.?\d*|\.\d+)(?:e[-+]?\d+)?|\b(?:nan|inf)\b"
 TOLERANCE = 1.5  # training on another processor ends elsewhere; a number of another version is further off

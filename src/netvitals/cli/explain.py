@@ -13,7 +13,7 @@ from netvitals.cli import _groups
 
 HEAD = """# Troubleshooting
 
-Written by `netvitals explain --codes`. Warnings and errors of netvitals end with a code, such as
+`netvitals explain --codes` writes this page. Warnings and errors of netvitals end with a code, such as
 `(netvitals explain no-loss)`. `netvitals explain CODE` prints the entry that is also on this page.
 
 An error about an argument (*every= must be a whole number of steps, 1 or more, got 0*) has no code. Such an error says

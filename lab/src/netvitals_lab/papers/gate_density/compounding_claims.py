@@ -43,15 +43,6 @@ SCOPE = 16.0  # stiffness from which Theorem A.3 is stated to hold
 
 STUDY = "gate-density-compounding"
 EXPONENT = -0.674  # of the rate of the depth law
-CHOICES_OF = {
-    "depth": CHOICES,
-    "joint": (*CHOICES, LEARNED),
-    "activations": (*CHOICES, STIFFNESS),
-}
-QUESTIONS = {
-    "E27": "How does stiffness enter GELU, SiLU, Mish and ReLU?",
-    "E30": "Does IoU compare the input with the picture that made the target? There, and hardly elsewhere, it is so.",
-}
 SELF_GATED = ("gelu", "silu", "mish")
 TABLE_8 = {16.0: 0.031, 20.0: 0.029, 25.0: 0.026, 40.0: 0.017, 60.0: 0.012}  # c by stiffness
 

@@ -29,7 +29,6 @@ from netvitals_lab.papers.weight_drift._networks import hidden_drift
 from netvitals_lab.papers.weight_drift.controls import PAIR, RATES
 
 KINDS = tuple(kind for kind, _ in PAIR)
-NONE = 0.08  # of ReLU's drift: what a control that must not drift may have (0.003 of 0.038 in reference runs)
 EARLY = 1.2e-4  # largest |cov| after the start in the reference run
 ENOUGH = 50  # steps that a claim on architectures may rest on
 HARDLY = 0.06  # |cov| over |prod|: the most of a reference run; the paper has no number
