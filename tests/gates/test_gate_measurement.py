@@ -213,7 +213,7 @@ def test_what_mixes_elements_is_skipped_with_the_reason(batch):
         ({"thetas": ()}, "one or more non-negative thresholds"),
         ({"thetas": (-1,)}, "non-negative"),
         ({"model": nn.Sequential(nn.Linear(20, 2))}, "no activation whose gates could be measured"),
-        ({"model": nn.Sequential(nn.Linear(20, 2), nn.Softmax(-1))}, "depends on other places"),
+        ({"model": nn.Sequential(nn.Linear(20, 2), nn.Softmax(-1))}, "depends on several inputs"),
     ],
 )
 def test_wrong_input_gets_a_sentence(batch, change, sentence):

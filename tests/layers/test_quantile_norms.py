@@ -125,9 +125,9 @@ def test_the_token_centre_is_causal_and_takes_any_length():
 def test_the_position_centre_refuses_another_length_in_a_sentence():
     norm = L.QuantileLayerNorm(16, 0.75, "position")
     norm(torch.randn(2, 9, 16))
-    with pytest.raises(ValueError, match=r"9 positions, .* but the input has 5"):
+    with pytest.raises(ValueError, match=r"9 positions, but the input has 5"):
         norm(torch.randn(2, 5, 16))
-    with pytest.raises(ValueError, match=r"9 positions, .* but the input has 5"):
+    with pytest.raises(ValueError, match=r"9 positions, but the input has 5"):
         norm.eval()(torch.randn(2, 5, 16))
 
 
