@@ -157,7 +157,7 @@ def reduced_flow(
     if start.ndim != 2 or start.shape[1] < 2:
         raise ValueError(f"x0= must have shape (L,) or (B, L) with L at least 2, got {tuple(np.shape(x0))}")
     if not bool(start.isfinite().all()):
-        raise ValueError("x0 contains NaN or infinite entries; all initial scales must be finite")
+        raise ValueError("x0= contains NaN or infinite entries; all initial scales must be finite")
     if threshold is None and t_max is None:
         raise ValueError("reduced_flow needs threshold= or t_max=, so that the integration ends; got neither")
     if threshold is not None and not threshold > 0:
