@@ -97,13 +97,7 @@ def main() -> None:
         **short,
     )
     print(f"== λ over training, minibatches\n{history}\n{history.coefficients[-1]}")
-    exact = singular.learning_coefficient(
-        piece.model, next_token, batch, localization=LOCALIZATION, draws=20 if smoke else 40
-    )
-    print(f"== λ at the last checkpoint, all the data in every move\n{exact}")
-    picture = history.plot()
-    beside = Series("all the data", [max(states)], [exact.mean], [exact.stderr])
-    Plot(picture.x_label, picture.y_label, [*picture.series, beside]).save(out / "dead-coefficient.svg")
+    history.plot().save(out / "dead-coefficient.svg")
     show(run, "A GPT and its dead directions", arguments)
     print(f"\nThe pictures: {out}/dead-*.svg")
 

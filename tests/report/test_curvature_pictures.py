@@ -39,7 +39,7 @@ def test_pictures(deep):
 def test_drawings_are_whole_svg(deep):
     for svg in (picture.heatmap_svg(deep), picture.graph_svg(deep.graph, {("1", "3"): 2.0})):
         assert ET.fromstring(svg).tag.endswith("svg")
-    assert picture.heatmap_svg(deep).count("<rect") == 36
+    assert picture.heatmap_svg(deep).count("<rect x=") == 36
     drawn = picture.graph_svg(deep.graph, {("1", "3"): 2.0})
     assert drawn.count("<circle") == 7 and drawn.count("<path") == 6  # six nodes and the output
     assert drawn.count('stroke-width="6.0"') == 1 and drawn.count('stroke-width="1.0"') == 5
@@ -58,4 +58,4 @@ def test_a_skip_is_an_arc():
     found = between_layers(Skip(), "ce", (torch.randn(5, 4), torch.randint(0, 3, (5,))), nodes=["a", "b"], probes=4)
     drawn = picture.graph_svg(found.graph)
     assert drawn.count("<path") == 3  # a → b, b → out, and a → out around it
-    assert "NaN" not in picture.heatmap_svg(found) and picture.heatmap_svg(found, "gn_gap").count("<rect") == 4
+    assert "NaN" not in picture.heatmap_svg(found) and picture.heatmap_svg(found, "gn_gap").count("<rect x=") == 4

@@ -137,7 +137,7 @@ def test_overwrite_replaces_a_run_and_nothing_else(tmp_path):
 def test_an_existing_run_is_never_overwritten_unasked(tmp_path):
     RunWriter(tmp_path / "r").close()
     before = (tmp_path / "r" / "run.sqlite").read_bytes()
-    with pytest.warns(UserWarning, match=r"already contains a run; this one is written to .*r-2"):
+    with pytest.warns(UserWarning, match=r"already contains a run; this run is written to .*r-2"):
         second = RunWriter(tmp_path / "r")
     second.close()
     assert second.path == tmp_path / "r-2" / "run.sqlite"

@@ -245,7 +245,7 @@ def test_a_checkup_shows_the_date_as_a_line_measurements_and_a_finding():
     values = {r.metric: r.value for r in found.measurements if r.vital == "plateau"}
     assert (values["escape"], values["low"], values["high"]) == (told.step, told.low, told.high)
     (one,) = [f for f in found.findings() if f.rule == "plateau ahead"]
-    assert f"near step {told.step:.0f}, between {told.low:.0f} and {told.high:.0f}" in one.what and "3 small" in one.why
+    assert f"near step {told.step:.0f}" in one.what and "3 layers with small" in one.why
     silent = look(optimizer=torch.optim.AdamW(net.parameters(), lr=0.1))
     assert "AdamW" in silent.skipped["plateau"] and "plateau: no forecast at step 0: AdamW" in str(silent)
     assert not [f for f in silent.findings() if f.rule == "plateau ahead"]

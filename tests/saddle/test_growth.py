@@ -65,8 +65,8 @@ def test_the_height_of_the_plateau_does_not_matter():
 @pytest.mark.parametrize(
     ("spoil", "why"),
     [
-        (lambda t, l, s: (t, l, s[::-1]), "does not grow|not surely"),
-        (lambda t, l, s: (t, l, 10 * s), "the law of one growing direction does not hold"),
+        (lambda t, l, s: (t, l, s[::-1]), "does not grow|not significant"),
+        (lambda t, l, s: (t, l, 10 * s), "more than one direction grows"),
         (lambda t, l, s: (t, l + np.linspace(0, 0.5, len(l)), s), "not below where this plateau began"),
         (lambda t, l, s: (t, l, np.where(np.arange(len(s)) == 5, np.nan, s)), "not finite"),
         (lambda t, l, s: (t[:3], l[:3], s[:3]), "does not grow"),
@@ -189,7 +189,7 @@ def test_a_schedule_moves_the_date():
     halved = outlook(4.0, when=lambda rate: history[-1].step + 2 * rate / 0.01)
     assert halved.step - halved.at == pytest.approx(2 * (plain.step - plain.at))
     never = outlook(4.0, when=lambda rate: math.inf)
-    assert not never.known and "does not reach its end" in never.reason
+    assert not never.known and "too small to reach its end" in never.reason
 
 
 @pytest.mark.parametrize(("step", "drop", "silent"), [(-5.0, 0.5, True), (50.0, 0.5, False), (-5.0, 1e-9, False)])

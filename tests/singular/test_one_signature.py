@@ -208,7 +208,7 @@ def test_an_output_of_several_tensors_gets_a_sentence():
         def forward(self, x):
             return super().forward(x), x
 
-    with pytest.raises(ValueError, match="Pair returns a tuple with 2 tensors; what is asked for needs one"):
+    with pytest.raises(ValueError, match="Pair returns a tuple with 2 tensors, but this measurement needs one"):
         singular.kfac(Pair(4, 3), "mse", torch.randn(2, 4))
 
 

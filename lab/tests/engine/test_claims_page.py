@@ -200,7 +200,7 @@ def test_a_plot_draws_every_finite_point_inside_its_frame():
     assert all(62 <= x <= 546 and 12 <= y <= 258 for x, y in places)
     assert places[0][0] < places[1][0] and places[0][1] > places[1][1]
     assert "dashed" in svg and plot.legend == [(0, "points"), (1, "line")]
-    with pytest.raises(ValueError, match="one length"):
+    with pytest.raises(ValueError, match="same length"):
         Series("bad", [1], [1, 2])
 
 

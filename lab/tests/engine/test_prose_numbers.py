@@ -120,13 +120,13 @@ def test_the_page_of_changes_counts_the_past_as_its_commit_did():
         assert statements == int(re.match(r"(\d+) claims", line)[1]) - int(
             re.search(r"(\d+) of them are ours", line)[1]
         )
-        most = [int(m[1]) if (m := re.search(rf"(\d+) {label}\\b", line)) else 0 for label in labels]
+        most = [int(m[1]) if (m := re.search(rf"(\d+) {label}\b", line)) else 0 for label in labels]
         known = [of[0], *of[2:]]
         assert judged == sum(of) and all(k <= m for k, m in zip(known, most))
 
 
 def test_the_ten_verdicts_in_doubt_are_those_on_record():
-    rows = re.findall(r"^\| ([\w-]+/[\w-]+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", CHANGES.read_text("utf-8"), re.M)
+    rows = re.findall(r"^\| ([\w-]+/[\w.-]+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", CHANGES.read_text("utf-8"), re.M)
     assert len(rows) == 10 == len({claim for claim, *_ in rows})
     found = {s.claim.id: s for s in lab.standings(lab.all_claims(), None, recorded=True)}
     assert {claim: label for claim, label, *_ in rows} == {c: found[c].verdict.label for c, *_ in rows}

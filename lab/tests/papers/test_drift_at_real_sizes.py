@@ -63,8 +63,8 @@ def test_a_flip_in_any_layer_ends_persistence():
     layer = {"quantity": "layer", "t_flip": None, "positive": 1.0, "agreement": 1.0, "seed": 0}
     run = {"quantity": "run", "steps": [0, 9], "push_flip": None, "data": "digits", "seed": 0}
     weights = {"quantity": "weights", "place": "hidden", "drift_z": -0.1, "seed": 0}
-    assert endurance.persists([layer, run, weights]).status == "holds"
-    assert endurance.persists([layer, {**layer, "t_flip": 5, "positive": 0.4}, run, weights]).status == "fails"
+    assert endurance.persists.judge([layer, run, weights]).status == "holds"
+    assert endurance.persists.judge([layer, {**layer, "t_flip": 5, "positive": 0.4}, run, weights]).status == "fails"
 
 
 @pytest.mark.slow

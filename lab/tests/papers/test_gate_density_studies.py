@@ -142,6 +142,8 @@ def test_accuracy_with_groupnorm_is_paired_by_seed():
     found = table_claims.accuracy.judge(rows)
     assert found.status == "holds" and found.measured == pytest.approx(3.0) and found.seeds == 5
     assert table_claims.accuracy.judge([{**r, "accuracy": 0.5} for r in rows]).status == "fails"
+    unlearnt = [{**r, "accuracy": 0.1} if r["norm"] == "group" else r for r in rows]
+    assert "did not learn" in table_claims.accuracy.judge(unlearnt).note
 
 
 def test_the_papers_numbers_against_each_other(tmp_path):

@@ -130,7 +130,8 @@ def phi_closed(name: str) -> Callable[[Tensor], Tensor]:
     """
     if name not in _CLOSED:
         raise ValueError(
-            f"no closed form of phi is stored for {name!r}; there are closed forms for {', '.join(_CLOSED)}"
+            f"no closed form of phi, the homogeneity deficit z·f'(z) − f(z), is known for {name!r}; there are "
+            f"closed forms for {', '.join(_CLOSED)}"
         )
     return _CLOSED[name]
 

@@ -66,7 +66,7 @@ class Squared(nn.Module):
     def __init__(self, inner: nn.Module, clip: float | None = None) -> None:
         super().__init__()
         if clip is not None and not clip > 0:
-            raise ValueError(f"clip must be positive, got {clip}: it limits the square of an activation")
+            raise ValueError(f"clip= must be positive, got {clip}: squared activations above it are set to this value")
         self.inner = inner
         self.clip = clip
 

@@ -81,7 +81,8 @@ class Constants:
             raise ValueError(f"depth is the number of weight matrices and must be at least 1, got {depth}")
         if math.isnan(self.slope) and depth > 1:
             raise ValueError(
-                f"the escape rate (drive) needs the slope f'(0), which this activation does not have: {self.note}"
+                "the rate at which the network escapes the saddle at zero needs the slope f'(0), which this "
+                f"activation does not have: {self.note}"
             )
         return beta * self.h * (self.slope ** (depth - 1) if depth > 1 else 1.0)
 
@@ -90,7 +91,10 @@ class Constants:
         ``depth`` L, ``width`` N and a teacher of strength ``beta``. The paper prints K_s and uses it with t.
         """
         if clock not in ("t", "s"):
-            raise ValueError(f"clock must be 't' (reduced time) or 's' (learning rate times steps), got {clock!r}")
+            raise ValueError(
+                "clock= must be 't' (learning rate times steps, divided by the width) or 's' (learning rate times "
+                f"steps), got {clock!r}"
+            )
         if width < 1:
             raise ValueError(f"width must be at least 1, got {width}")
         kappa = self.kappa(depth, beta)
@@ -134,7 +138,7 @@ def constants(f: Activation) -> Constants:
 def _of(key: Key) -> Constants:
     found = classify(key.source)
     if found._function is None:
-        raise ValueError(f"the activation {key.token} has no constants: {found.why}")
+        raise ValueError(f"the constants of the activation {key.token} cannot be computed: {found.why}")
     function, offset = in_double(key.module()), found.offset
     centred = lambda g: function(g) - offset
     h = moment(centred, 1)

@@ -131,8 +131,8 @@ def _of(key: Key, theta: float) -> Crossings:
     module = key.module()
     if isinstance(module, (TopK, QuantileReLU)):
         raise ValueError(
-            f"{key.token} is not elementwise, so it has no derivative f'(z) of its own input: give an elementwise "
-            "activation"
+            f"{key.token} is not elementwise: each output depends on several inputs, so there is no derivative "
+            "f'(z). Give an elementwise activation"
         )
     if why := refusal(in_double(module)):
         raise ValueError(f"{module} has no derivative f'(z): {why}")

@@ -107,8 +107,8 @@ class Recorder:
             values = values[None]
         if len(sites) != len(values):
             raise ValueError(
-                f"{self.vital}: got {len(values)} arrays {metric!r} for {len(sites)} sites; each site needs one "
-                f"{hint('vital-unsound')}"
+                f"{self.vital}: got {len(values)} arrays {metric!r} for {len(sites)} places in the model; give one "
+                f"array for each place {hint('vital-unsound')}"
             )
         self.on_host((values,), partial(self.put_array, sites, metric))
 

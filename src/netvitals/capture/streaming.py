@@ -56,8 +56,8 @@ def stream_over(
         tensor = next(tensors((task.args, dict(task.kwargs))), None)
         if tensor is None or tensor.numel() == 0:
             raise ValueError(
-                f"batch {batches} of the loader is a {type(one).__name__} without a tensor that has elements; give "
-                f"batches with at least one example {hint('batch-empty')}"
+                f"batch {batches} of the loader (a {type(one).__name__}) contains no tensor, or only empty ones; "
+                f"give batches with at least one example {hint('batch-empty')}"
             )
         check_finite((task.args, dict(task.kwargs)), f"batch {batches} of the loader")
         if first is not None and not batches:

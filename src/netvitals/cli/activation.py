@@ -32,10 +32,15 @@ def describe_activation(
         list[float] | None, typer.Option(help="Threshold for gate density; may be repeated. [default: 0.01, 0.1]")
     ] = None,
     mu: float = typer.Option(-0.05, help="Mean pre-activation for which gate density is predicted."),
-    depth: int = typer.Option(4, help="Number of weight matrices of the network, for the escape rate."),
-    width: int = typer.Option(64, help="Hidden width of the network, for the escape rate."),
+    depth: int = typer.Option(
+        4,
+        help="Number of weight matrices of the network, used to compute its rate of escape from the saddle at zero.",
+    ),
+    width: int = typer.Option(
+        64, help="Hidden width of the network, used to compute its rate of escape from the saddle at zero."
+    ),
     beta: float = typer.Option(
-        1.0, help="Strength of the function to learn (beta of the teacher), for the escape rate."
+        1.0, help="Strength beta of the target function, used to compute the rate of escape from the saddle at zero."
     ),
     as_json: bool = typer.Option(
         False, "--json", help='Print one JSON object, with infinities as the strings "inf" and "-inf".'

@@ -26,7 +26,10 @@ def run_doctor(
         bool, typer.Option("--json", help="Print versions, optional packages, capabilities and checks as JSON.")
     ] = False,
     check: Annotated[
-        bool, typer.Option(help="Test the installation by training a small network with and without a watch.")
+        bool,
+        typer.Option(
+            help="Test the installation by training a small network, once with netvitals watching and once without."
+        ),
     ] = True,
 ) -> None:
     """Check the installation: list installed packages, and test training, measuring and reporting."""

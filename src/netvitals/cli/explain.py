@@ -16,7 +16,7 @@ HEAD = """# Troubleshooting
 `netvitals explain --codes` writes this page. Warnings and errors of netvitals end with a code, such as
 `(netvitals explain no-loss)`. `netvitals explain CODE` prints the entry that is also on this page.
 
-An error about an argument (*every must be a whole number of steps, 1 or more, got 0*) has no code. Such an error says
+An error about an argument (*every= must be a whole number of steps, 1 or more, got 0*) has no code. Such an error says
 what was given, what was expected and what to do. A warning never ends your training: the error inside netvitals was
 caught, and `skipped` lists what was not measured. Set `NETVITALS_DEBUG=1` before a command to see the traceback of an
 error. `netvitals doctor` checks the installation."""
@@ -35,8 +35,8 @@ def explain_name(
     name: Annotated[
         str,
         typer.Argument(
-            help="Name of a finding or vital sign, or code of a warning. With RUN, the number of a finding also works. "
-            "With the path of a run alone, all its findings are listed."
+            help="Name of a finding or vital sign, or code of a warning. If RUN is given, a finding can also be "
+            "named by its number in that run. With only the path of a run, all findings of the run are listed."
         ),
     ] = "",
     run: Annotated[Path | None, typer.Argument(help="Folder or .sqlite file of a run.")] = None,
@@ -110,7 +110,7 @@ def _explain_vital(name: str, rules: set[str]) -> None:
     known = sorted({*rules, *vitals.REGISTRY, *CODES, "not-seen"})
     near = difflib.get_close_matches(name, known, 3, 0.5)
     meant = f"did you mean {' or '.join(near)}?" if near else "netvitals explain lists them"
-    raise ValueError(f"there is no finding, vital sign or code {name!r}; {meant}")
+    raise ValueError(f"there is no finding, vital sign or warning code {name!r}; {meant}")
 
 
 def _list() -> None:

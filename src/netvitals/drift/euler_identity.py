@@ -187,8 +187,8 @@ def euler(
     seen = observe(model, loss_fn, batch, vitals=[sums], mode=mode, seed=seed)
     if seen.loss is None:
         raise TypeError(
-            "the Euler identity is about a loss, but no loss_fn was given and the model's output holds no loss: give "
-            "loss_fn"
+            "the Euler identity needs a loss, but no loss_fn was given and the model's output contains no loss: "
+            "give loss_fn"
         )
     if not seen.loss - seen.loss == 0:
         raise ValueError(
@@ -199,8 +199,8 @@ def euler(
         raise ValueError("no gradient reached the model's output: the loss must be a function of model(x)")
     if not sums.layers:
         raise ValueError(
-            "no activation received a gradient, but the identity needs at least one activation between the input and "
-            "the loss"
+            "no activation received a gradient, but the Euler identity needs at least one activation between the "
+            "input and the loss"
         )
     scale = sums.output.shape[0] if reduction == "mean" else 1
     order = [site.name for site in seen.sites if site.name in sums.layers]

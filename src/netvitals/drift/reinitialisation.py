@@ -226,7 +226,7 @@ def signs(
         else:
             skipped.setdefault(name, "no gradient of its own shape reached it")
     if not found["activation"]:
-        raise ValueError("no activation of the model received a gradient, so there are no signs to analyse")
+        raise ValueError("no activation of the model received a gradient, so there are no gradient signs to analyse")
     push = next((values[n, "euler"] for n, k in order.items() if k == "output" and (n, "euler") in values), None)
     if push is None:
         skipped["output"] = "no gradient reached the output: the loss must be a function of it"
@@ -247,7 +247,7 @@ def models_of(factory: Callable[[], nn.Module], count: int, seed: int) -> Iterat
     The generator is seeded for each model, and left as it was at the end.
     """
     if count < FEWEST:
-        raise ValueError(f"a spread over initialisations needs inits to be at least {FEWEST}, got inits={count}")
+        raise ValueError(f"the spread over initialisations needs at least {FEWEST} initialisations, got inits={count}")
     if isinstance(factory, nn.Module) or not callable(factory):
         raise TypeError(
             "factory must be a function that makes a new model each time, such as lambda: MyModel(); got a "

@@ -87,7 +87,7 @@ def intermediate_peak(profile: Sequence[float]) -> bool:
     (True, False)
     """
     if not profile:
-        raise ValueError("expected the maxima of at least one layer, got none")
+        raise ValueError("expected the largest activations of at least one layer, got none")
     peak = max(range(len(profile)), key=lambda i: profile[i])
     return 0 < peak < len(profile) - 1
 
@@ -113,7 +113,9 @@ def amplification(
             run.profile() if isinstance(run, SpikeReport) else run.values() if isinstance(run, Mapping) else run
         )
         if not maxima:
-            raise ValueError(f"run {label} has no layers; amplification needs the maxima of at least one layer")
+            raise ValueError(
+                f"run {label} has no layers; measuring amplification needs the largest activation of at least one layer"
+            )
         return sum(maxima) / len(maxima)
 
     below = mean(b, "B")

@@ -119,8 +119,8 @@ def centre_weights(model: nn.Module, batch: Any = None, *, only: Only = None) ->
             isinstance(p, RowCentred) for p in layer.parametrizations["weight"]
         ):
             raise ValueError(
-                "the rows of a layer of this model are already centred; call remove() on the first suppression "
-                "before a second one"
+                "the weight rows of this model are already centred; call remove() on that suppression of drift "
+                "before you start another"
             )
         parametrize.register_parametrization(layer, "weight", RowCentred(_out_dim(layer)))
         done._undo.append(partial(parametrize.remove_parametrizations, layer, "weight"))

@@ -120,8 +120,8 @@ def look_ahead(
     batches = list(batches)
     if not batches or steps < 1 or orders < 1:
         raise ValueError(
-            f"a look-ahead needs at least one batch, one step and one order, got {len(batches)} batches, "
-            f"steps={steps} and orders={orders}"
+            f"a look-ahead needs at least one batch, one step and one order of the batches, got {len(batches)} "
+            f"batches, steps={steps} and orders={orders}"
         )
     if not isinstance(optimizer, Optimizer):
         raise TypeError(f"optimizer must be a torch.optim.Optimizer, got a {type(optimizer).__name__}")
@@ -182,7 +182,10 @@ def _trained(
                 p.grad = None
             loss.backward()
         if all(p.grad is None for p in moving):
-            raise ValueError("the model's forward does not use the parameters of its copy, so a copy cannot be trained")
+            raise ValueError(
+                "a deep copy of the model still uses the original's parameters in its forward, so it cannot be "
+                "trained separately: in forward, use only the parameters of self"
+            )
         if clip is not None:
             nn.utils.clip_grad_norm_(moving, clip)
         take_step()

@@ -102,7 +102,7 @@ def measure(
             skipped.setdefault(s.name, "no gradient reached it")
         elif s.kind == "product":
             skipped.setdefault(
-                s.name, "a product of two branches has one gate per branch; the vital sign gates measures both"
+                s.name, "a product of two branches has one gate per branch; the vital sign 'gates' measures both"
             )
     if not collector.found:
         why = "; ".join(f"{name}: {reason}" for name, reason in list(skipped.items())[:3])

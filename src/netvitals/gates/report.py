@@ -225,7 +225,10 @@ class GateReport(Result):
     def _of(self, follows: str | None) -> list[SiteGates]:
         chosen = [s for s in self.sites.values() if follows in (None, s.site.follows)]
         if not chosen:
-            raise ValueError(f"there is no site that follows {follows!r}; there are {', '.join(self.kinds)}")
+            raise ValueError(
+                f"no activation site has follows={follows!r} (what the input of the site comes from); choose one of "
+                f"{', '.join(self.kinds)}"
+            )
         return chosen
 
     def _pooled(

@@ -234,8 +234,8 @@ def _of_run(run: Any, theta: float) -> ChannelStory:
             kept.setdefault(a.site, {}).setdefault(a.metric, {})[a.step] = np.asarray(a.value, dtype=np.float64)
     if not any(metric in found for found in kept.values()):
         raise ValueError(
-            f"the run has no {metric} by channel: record it with watch(..., vitals=['gates', 'preactivations']) and "
-            "this threshold"
+            f"the run has no {metric} for single channels: record one with watch(..., vitals=['gates', "
+            f"'preactivations']) and the gate threshold {theta:g}"
         )
     known, skipped, sites, moments = _activations(run.meta), {}, {}, 0
     for name, found in kept.items():
@@ -354,7 +354,7 @@ def _pair(margin: Any, density: Any, least: int) -> tuple[np.ndarray, np.ndarray
     m, d = (np.asarray(v, dtype=np.float64) for v in (margin, density))
     if m.ndim != 2 or m.shape != d.shape or m.shape[0] < least:
         raise ValueError(
-            f"margin and density must have the same shape (moments, channels) with at least {least} moments, got "
+            f"margin= and density= must have the same shape (times, channels) with at least {least} times, got "
             f"{m.shape} and {d.shape}"
         )
     return m, d

@@ -45,8 +45,8 @@ def send(run: str | os.PathLike[str], to: str, *, sites: bool = False, **options
     openers = {"wandb": _wandb, "tensorboard": _tensorboard, "mlflow": _mlflow}
     if to not in openers:
         raise ValueError(
-            f"to must be one of {', '.join(TRACKERS)}, got {to!r}; for another tracker, use netvitals.watch(…, log=…) "
-            "during training"
+            f"to= must be one of {', '.join(TRACKERS)}, got {to!r}; for another tracker, use netvitals.watch(…, "
+            "log=…) during training"
         )
     known = open_run(run)
     if known.status == "running":

@@ -63,8 +63,8 @@ class _Tracking(nn.LayerNorm):
     def _refuse(self, length: int) -> None:
         held = getattr(self, "running_mean", torch.zeros(0)).shape[0]
         raise ValueError(
-            f"this norm was made for {held} positions, one centre for each, but the input has {length}: use "
-            "search='token', which works for any length"
+            f"this norm stores one centre (mean) per position and was made for {held} positions, but the input has "
+            f"{length}: use search='token', which works for any length"
         )
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
@@ -240,7 +240,7 @@ class _Stopping(_BatchNorm):
         super().__init__(num_features, **options)
         check(None, "token", ("token",), "mean", max_tracked)
         if self.num_batches_tracked is None:
-            raise ValueError("PreStop norms need running statistics: leave track_running_stats=True")
+            raise ValueError("PreStop norms need running statistics: keep track_running_stats=True")
         self.max_tracked = max_tracked
 
     @property

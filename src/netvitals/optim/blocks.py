@@ -82,7 +82,8 @@ class GaugeBlock:
             rows = self.rows_of(i)
             if rows is not None and (d is None or rows.shape != (p.shape[d],) or int(rows.max()) < 0):
                 raise ValueError(
-                    f"{name}: rows must give a channel number, or −1, for each of the {p.shape[d or 0]} positions"
+                    f"{name}: rows= must contain, for each of the {p.shape[d or 0]} entries of the channel "
+                    "dimension, the number of its channel, or −1 for none"
                 )
         counts = {
             p.shape[d] if (rows := self.rows_of(i)) is None else int(rows.max()) + 1

@@ -56,8 +56,8 @@ class DDC(Equivariant):
         super()._assign()
         if pair := shared_weights(self.gauges):
             raise ValueError(
-                f"the gauge symmetries {pair[0]!r} and {pair[1]!r} share weights, but DDCAdam needs gauges without "
-                "shared weights: give find_gauges(...).disjoint() or one chained_rescale, or use BalancedAdam"
+                f"the gauge symmetries {pair[0]!r} and {pair[1]!r} share weights, which DDCAdam does not support. "
+                "Give find_gauges(...).disjoint(), join them with chained_rescale, or use BalancedAdam"
             )
         self._shifts = [g for g in self.gauges if isinstance(g, Shift)]
         self._rescales = [g for g in self.gauges if isinstance(g, Rescale)]

@@ -69,7 +69,8 @@ class Shift:
         """Raise ValueError if there are fewer than two classes."""
         if self.param.ndim == 0 or self.param.shape[0] < 2:
             raise ValueError(
-                f"{self.name}: a shift needs two or more classes in dimension 0, got shape {tuple(self.param.shape)}"
+                f"{self.name}: the symmetry that adds a constant to all logits needs two or more classes in "
+                f"dimension 0, got shape {tuple(self.param.shape)}"
             )
 
     def __str__(self) -> str:
@@ -159,7 +160,7 @@ class Rescale:
             )
         if not self.degree > 0 or (self.degree != 1 and len(self.blocks) != 2):
             raise ValueError(
-                f"{self.name}: degree must be positive, and different from 1 only with two blocks; got {self.degree}"
+                f"{self.name}: degree= must be positive, and with more than two blocks it must be 1; got {self.degree}"
             )
         norms = self.norms()
         if not torch.isfinite(norms).all() or bool((norms <= _TINY).all(1).any()):
@@ -169,8 +170,8 @@ class Rescale:
             )
         if self.followers and self.channels != 1:
             raise ValueError(
-                f"{self.name}: followers need blocks that are whole layers; put the bias into the block of its "
-                "channel instead"
+                f"{self.name}: followers= (biases rescaled with a whole layer) needs blocks that are whole layers. "
+                "Put the bias of single channels into the block of its weight instead"
             )
 
     def __str__(self) -> str:

@@ -228,9 +228,7 @@ def learning_rates(optimizer: Any, schedule: Any, steps: int, every: int = 1) ->
     [0.1, 0.075, 0.05, 0.025]
     """
     if steps < 1 or every < 1:
-        raise ValueError(
-            f"steps and every are numbers of steps and must be at least 1, got steps={steps}, every={every}"
-        )
+        raise ValueError(f"steps= and every= count steps and must be at least 1, got steps={steps}, every={every}")
     now = np.array([float(group["lr"]) for group in optimizer.param_groups])
     count = -(-steps // every)
     if hasattr(schedule, "step") or (schedule is None and find_scheduler(optimizer) is not None):

@@ -27,7 +27,10 @@ def interaction_graph(found: InterlayerCurvature, weight: Weight = "coupling", l
     """
     matrix_of(found, weight)
     if weight in ("missed", "effective_dimension"):
-        raise ValueError(f"weight={weight!r} has no standard errors to draw: use heatmap_svg")
+        raise ValueError(
+            f"the metric weight={weight!r} has no standard errors, which this graph contains: use heatmap_svg, "
+            "which needs none"
+        )
     error = f"{weight}_stderr"
     links = [
         {"source": row["v"], "target": row["w"], weight: row[weight], error: row[error]}

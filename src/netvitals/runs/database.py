@@ -36,7 +36,10 @@ class RunDatabase:
 
     def __init__(self, path: str | os.PathLike[str], existing: str) -> None:
         if existing not in ("number", "refuse", "resume", "overwrite"):
-            raise ValueError(f"existing must be 'number', 'refuse', 'resume' or 'overwrite', got {existing!r}")
+            raise ValueError(
+                "existing= (what to do if the run exists) must be 'number', 'refuse', 'resume' or 'overwrite', got "
+                f"{existing!r}"
+            )
         self.summary = Summary()
         self.series: dict[Key, int] = {}
         self.meta: dict[str, Any] = {}

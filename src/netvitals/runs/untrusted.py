@@ -62,7 +62,9 @@ class Budget:
                 yield row
         except sqlite3.OperationalError:
             if self._left < 0:
-                raise ValueError("reading the run file takes more steps than its size allows") from None
+                raise ValueError(
+                    "reading the run file takes longer than a file of this size should; it is probably damaged"
+                ) from None
             raise
 
     def row(self, statement: str, values: tuple[Any, ...] = ()) -> tuple[Any, ...] | None:

@@ -25,7 +25,7 @@ def check(file: Path) -> None:
     written, taken = count(file)
     if taken < written:
         raise ValueError(
-            f"the side file {file.name}-wal of the run has {taken} intact frames of {written}: the last measurements "
+            f"only {taken} of {written} frames of the side file {file.name}-wal are intact: the last measurements "
             "are lost"
         )
 

@@ -77,20 +77,29 @@ class Curvature(Vital):
     name = "curvature"
     title = "Curvature"
     meaning = (
-        "How strongly layers interact in the Hessian. Each cell of a matrix belongs to the Hessian block between two "
-        "layers, and the diagonal to single layers."
+        "How strongly layers interact in the Hessian. Each cell of the matrix shows the Hessian block of two "
+        "layers; the diagonal shows the blocks of single layers."
     )
     metrics: ClassVar = {
         "resonance": Metric("Frobenius norm of the Hessian block between two layers"),
-        "coupling": Metric("norm of the Hessian block between two layers, divided by √ of their diagonal norms"),
+        "coupling": Metric(
+            "norm of the Hessian block between two layers, divided by the geometric mean of the norms of the two "
+            "diagonal blocks"
+        ),
         "stable_rank": Metric("stable rank of the Hessian block: how many directions it uses", "directions"),
         "gn_gap": Metric("GN-gap: norm of the Hessian minus Gauss–Newton, divided by the norm of Gauss–Newton"),
-        "resonance_stderr": Metric("standard error of the resonance, estimated over random probes"),
-        "coupling_stderr": Metric("standard error of the coupling, estimated over random probes"),
+        "resonance_stderr": Metric(
+            "standard error of the norm of the Hessian block between two layers (resonance), estimated over random "
+            "probes"
+        ),
+        "coupling_stderr": Metric(
+            "standard error of the normalised norm of the Hessian block between two layers (coupling), estimated "
+            "over random probes"
+        ),
         "stable_rank_stderr": Metric("standard error of the stable rank, estimated over random probes", "directions"),
         "gn_gap_stderr": Metric("standard error of the GN-gap, estimated over random probes"),
         "sharpness": Metric("lower bound on the largest eigenvalue of the Hessian of all parameters"),
-        "sharpness_residual": Metric("largest distance of the sharpness estimate from a true eigenvalue"),
+        "sharpness_residual": Metric("error bound of the sharpness: some true eigenvalue is at most this far away"),
         "sharpness_edge": Metric("sharpness divided by the stability limit of SGD: 2/lr, or 2(1+β)/lr with momentum"),
         "trace": Metric("trace of the Hessian block of the layer's parameters"),
         "trace_stderr": Metric("standard error of the trace, estimated over random probes"),
@@ -122,7 +131,7 @@ class Curvature(Vital):
             raise ValueError(f"share is a fraction of training time and must not be negative, got {share}")
         if unknown := [m for m in alert if m not in MATRICES]:
             raise ValueError(
-                f"there is no matrix {unknown[0]!r} that can be checked for jumps; there are {', '.join(MATRICES)}"
+                f"alert= must contain only metrics of pairs of layers ({', '.join(MATRICES)}), got {unknown[0]!r}"
             )
         self.model, self.loss_fn, self.batch = model, loss_fn, batch
         self.nodes, self.min_steps, self.share, self.probes = nodes, min_steps, share, probes
@@ -197,8 +206,8 @@ class Curvature(Vital):
 
         if self.model is None or self.loss_fn is None:
             raise ValueError(
-                "the vital sign curvature needs a model: pass it to watch(vitals=[...]), or give model, loss_fn and "
-                f"batch {hint('needs-probe')}"
+                "the vital sign 'curvature' needs a model: pass it to watch(vitals=[...]), or give model, loss_fn "
+                f"and batch {hint('needs-probe')}"
             )
         start = time.perf_counter()
         if self.history and self._spent > self.share * (start - self._began):

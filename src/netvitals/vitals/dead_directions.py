@@ -116,11 +116,15 @@ class KFACFloor(Vital):
         "the layer uses fewer directions. A jump up means new ones."
     )
     metrics: ClassVar = {
-        "lambda_min": Metric("smallest eigenvalue of G above rounding error", "gradient²"),
+        "lambda_min": Metric(
+            "smallest eigenvalue of the output-gradient covariance G that is above rounding error", "gradient²"
+        ),
         "lambda_max": Metric("largest eigenvalue of G", "gradient²"),
         "condition": Metric("condition number: largest divided by smallest eigenvalue of G"),
         "trace": Metric("trace: sum of the eigenvalues of G", "gradient²"),
-        "zeros": Metric("zero eigenvalues of G, from symmetries and outputs without gradient", "directions"),
+        "zeros": Metric(
+            "number of zero eigenvalues of G, caused by symmetries and by outputs without gradient", "directions"
+        ),
     }
     headline = ("condition", "lambda_min")
     min_steps = 200
@@ -221,7 +225,7 @@ class Orders(Vital):
 
         if self.model is None or self.batch is None:
             raise ValueError(
-                "the vital sign orders needs a model: pass it to watch(vitals=[...]), or give model, loss_fn and "
+                "the vital sign 'orders' needs a model: pass it to watch(vitals=[...]), or give model, loss_fn and "
                 f"batch {hint('needs-probe')}"
             )
         found = readout(self.model, self.loss_fn, self.batch, units=self.units, chains=0)

@@ -69,7 +69,8 @@ class Drift(Vital):
     title = "Drift"
     meaning = (
         "How much the weights have changed since the start of training, and in which direction the mean gradient "
-        "pushes them. At the output, a positive ⟨o, ∇ℓ⟩ means that the drift continues."
+        "pushes them. At the output o, a positive ⟨o, ∇ℓ⟩ means that the mean gradient keeps pushing the weights "
+        "in the same direction."
     )
     metrics: ClassVar = {
         "weight_mean": Metric("mean of the entries", "weight"),
@@ -80,8 +81,13 @@ class Drift(Vital):
         "neg_fraction": Metric("fraction of negative entries", "share"),
         "pos_fraction": Metric("fraction of positive entries", "share"),
         "extreme_threshold": Metric("99.9 % quantile of |W|", "weight"),
-        "drift_z": Metric("mean change divided by the standard deviation of the entries (an effect size)"),
-        "drift_t": Metric("mean change times √n, divided by the standard deviation of the change"),
+        "drift_z": Metric(
+            "mean change of the entries since the start, divided by their standard deviation (an effect size)"
+        ),
+        "drift_t": Metric(
+            "mean change of the entries since the start times √n (n entries), divided by the standard deviation of "
+            "the change"
+        ),
         "grad_mean_abs": Metric("mean |gradient|", "gradient"),
         "grad_norm": Metric("Euclidean norm of the gradient", "gradient"),
         "g_pos": Metric("mean gradient at the inputs where the activation is active", "gradient"),
@@ -90,7 +96,9 @@ class Drift(Vital):
         "rho_all": Metric("g_all divided by mean |g|"),
         "frac_units_pos": Metric("fraction of units with a positive mean gradient", "share"),
         "slope": Metric("slope of the gradient g over the activation a, Σ a·g / Σ a²", "gradient / activation"),
-        "euler": Metric("Euler sum Σ p·∂ℓ/∂p; a positive value at the output means that outputs shrink", "loss"),
+        "euler": Metric(
+            "Σ p·∂ℓ/∂p over the entries p (Euler sum); a positive value at the output means that outputs shrink", "loss"
+        ),
         "tot": Metric("mean weight gradient", "gradient"),
         "prod": Metric(
             "part of the mean weight gradient that comes from the means of input and output gradient", "gradient"

@@ -36,11 +36,13 @@ class ExpertsVital(Vital):
         "costs memory and never learns. If one expert gets most tokens, the others are not used."
     )
     metrics: ClassVar = {
-        "share": Metric("fraction of routing choices that select an expert", "share"),
+        "share": Metric("fraction of routing choices that select this expert", "share"),
         "load_entropy": Metric("entropy of the token shares of the experts, divided by its maximum", "share"),
         "effective": Metric("effective number of experts: exp of the entropy of their token shares", "experts"),
         "dead": Metric("experts that received no token on this measured step", "experts"),
-        "unused": Metric("experts not selected in the last 60 choices per expert", "experts"),
+        "unused": Metric(
+            "experts that were not selected in the last 60 × (number of experts) measured routing choices", "experts"
+        ),
         "hot": Metric("token share of the busiest expert, divided by an equal share"),
         "router_entropy": Metric("mean entropy of the router's probabilities, divided by its maximum", "share"),
         "margin": Metric("mean gap between the lowest selected and the highest rejected probability", "share"),

@@ -48,7 +48,7 @@ class Gates(Vital):
         "fraction of gates above a threshold. A layer whose density falls towards zero stops learning."
     )
     metrics: ClassVar = {
-        "density@{theta}": Metric("fraction of gates above the threshold", "share"),
+        "density@{theta}": Metric("fraction of gates |f′(x)| above the threshold", "share"),
         "mean": Metric("mean of the gates |f′(x)|"),
         "q05": Metric("5 % quantile of the gates"),
         "q50": Metric("median of the gates"),

@@ -46,7 +46,9 @@ class GaugeCharges(Vital):
     metrics: ClassVar = {
         "charge": Metric("quantity that gradient flow conserves because of this symmetry", "weight²"),
         "charge_moved": Metric("relative change of the conserved quantity"),
-        "orbit_moved": Metric("position along the symmetry: log scale, or mean of the logits"),
+        "orbit_moved": Metric(
+            "change of the position along the symmetry since the start: log of the scale factor, or mean of the logits"
+        ),
     }
     headline = ("orbit_moved",)
     needs = "a model with gauge symmetries, and probe= if netvitals cannot guess an input"

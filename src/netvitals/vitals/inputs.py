@@ -38,7 +38,10 @@ class Inputs(Vital):
         "mean": Metric("mean over all entries", "input"),
         "std": Metric("standard deviation over all entries", "input"),
         "max_abs": Metric("largest absolute input", "input"),
-        "varying": Metric("mean standard deviation of a feature over examples, divided by the overall one"),
+        "varying": Metric(
+            "standard deviation of a feature over examples, averaged over features, divided by the standard "
+            "deviation of all entries"
+        ),
         "mark": Metric("a weighted sum of all inputs, to recognise batches that repeat", "input"),
     }
     absent = "no layer gets the inputs as they are, as numbers with two examples or more"

@@ -49,8 +49,8 @@ class OptimizerSettings(Vital):
     name = "optimizer"
     title = "Optimizer"
     meaning = (
-        "Settings of each parameter group, and the learning rate and decay that the schedule has left. They limit how "
-        "much the weights can still change."
+        "Settings of each parameter group, and how much learning rate and weight decay the schedule still applies "
+        "until the end of training. They limit how much the weights can still change."
     )
     metrics: ClassVar = {
         "lr": Metric("learning rate at this step"),

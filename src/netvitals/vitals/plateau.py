@@ -56,11 +56,11 @@ class PlateauForecast(Vital):
     name = "plateau"
     title = "Plateau"
     meaning = (
-        "Whether the loss is on a plateau because some layers are small, and when it will drop. The growth of a "
-        "first-order signal predicts the step at which the plateau ends."
+        "Whether the loss is on a plateau because some layers have small weights, and at which step it will drop. "
+        "The forecast extrapolates how fast the loss falls below that of a constant output."
     )
     metrics: ClassVar = {
-        "signal": Metric("signal: first-order decrease of the loss compared with a constant output", "loss"),
+        "signal": Metric("signal: how much lower the loss is, to first order, than that of a constant output", "loss"),
         "loss": Metric("loss on the probe batch", "loss"),
         "resting": Metric("loss of a constant output (independent of the input) on the probe batch", "loss"),
         "escape": Metric("step at which the plateau is expected to end", "step"),
@@ -134,8 +134,8 @@ class PlateauForecast(Vital):
         """
         if self.model is None or self.loss_fn is None or self.batch is None:
             raise ValueError(
-                "the vital sign plateau needs a model: pass it to watch(vitals=[...]), or give model, loss_fn and "
-                f"batch {hint('needs-probe')}"
+                "the vital sign 'plateau' needs a model: pass it to watch(vitals=[...]), or give model, loss_fn "
+                f"and batch {hint('needs-probe')}"
             )
         if self._anatomy is None:
             self._anatomy = chart(self.model, inputs_of(self.model, self.batch).inputs, keep_tensors=False)

@@ -61,13 +61,19 @@ class Preactivations(Vital):
 
     name = "preactivations"
     title = "Pre-activations"
-    meaning = "Mean and spread of the input of each activation. When they change, the gates change too."
+    meaning = (
+        "Mean and spread of the input of each activation. When they change, so does the derivative of the activation "
+        "(its gates)."
+    )
     metrics: ClassVar = {
         "mean": Metric("mean of the input", "activation"),
         "std": Metric("standard deviation over all entries", "activation"),
         "sigma": Metric("standard deviation within a channel, averaged over channels", "activation"),
         "mean_spread": Metric("standard deviation of the channel means", "activation"),
-        "sigma_spread": Metric("standard deviation over channels of their standard deviations", "activation"),
+        "sigma_spread": Metric(
+            "difference in spread between channels: standard deviation of the channels' own standard deviations",
+            "activation",
+        ),
         "preact_drift": Metric("mean divided by standard deviation; below zero, most inputs are negative"),
         "neg_preact": Metric("fraction of inputs that are zero or negative", "share"),
         "mu": Metric("mean of the input for each channel", "activation"),

@@ -36,8 +36,8 @@ class RanksVital(Vital):
     name = "ranks"
     title = "Ranks and micro-batches"
     meaning = (
-        "Whether one rank or micro-batch differs from the others in gradient, output or loss. Names the one with a "
-        "gradient that is too large or not finite."
+        "Whether one rank or micro-batch differs from the others in gradient, output or loss. It names the rank or "
+        "micro-batch whose gradient is too large or not finite."
     )
     metrics: ClassVar = {
         "grad_over_median": Metric("largest gradient norm of a micro-batch, divided by the median"),
@@ -45,7 +45,9 @@ class RanksVital(Vital):
         "grad_rank": Metric("process rank with the largest gradient norm", "index"),
         "grad_micro_batch": Metric("micro-batch with the largest gradient norm", "index"),
         "scale_over_median": Metric("largest root mean square of the output of a micro-batch, divided by the median"),
-        "scale_spread": Metric("standard deviation of the output's root mean square, divided by its mean"),
+        "scale_spread": Metric(
+            "standard deviation of the output's root mean square over micro-batches, divided by its mean"
+        ),
         "scale_rank": Metric("process rank with the largest output", "index"),
         "scale_micro_batch": Metric("micro-batch with the largest output", "index"),
         "loss_over_median": Metric("largest loss of a micro-batch, divided by the median"),

@@ -44,7 +44,7 @@ class Sparsity(Vital):
     title = "Sparsity"
     meaning = (
         "What fraction of an activation's output is zero or almost zero. Short runs lose accuracy above about 70 % "
-        "sparsity. How much of it longer training recovers depends on the network."
+        "sparsity. Longer training recovers part of the lost accuracy; how much depends on the network."
     )
     metrics: ClassVar = {
         "hard": Metric("fraction of outputs that are exactly zero", "share"),

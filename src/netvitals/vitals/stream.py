@@ -36,7 +36,7 @@ class StreamVital(Vital):
         "norm": Metric("mean Euclidean norm of a token's vector", "activation"),
         "sigma": Metric("standard deviation over all entries", "activation"),
         "rms": Metric("root mean square over all entries", "activation"),
-        "growth": Metric("mean norm divided by that after the previous block"),
+        "growth": Metric("mean norm after this block, divided by the mean norm after the previous block"),
         "common": Metric("fraction of the mean square that is common to all tokens", "share"),
     }
     absent = "no residual stream was found"

@@ -65,7 +65,7 @@ def check_model(model: Any, every: Any) -> None:
         )
     check_values(model)
     if isinstance(every, bool) or not isinstance(every, int) or every < 1:
-        raise ValueError(f"every must be a whole number of steps, 1 or more, got {every!r}")
+        raise ValueError(f"every= must be a whole number of steps, 1 or more, got {every!r}")
 
 
 def check_total(total_steps: Any) -> None:

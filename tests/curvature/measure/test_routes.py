@@ -220,6 +220,11 @@ def test_blocks_of_weights_have_five_terms_and_the_bound_of_corollary_17():
             rest = exact["pure"] + exact["mixed_left"] + exact["mixed_right"]
             assert b.bound == pytest.approx(float(d[0] * d[1] * joint) + rest, rel=1e-3)
     assert "at most" in str(found)
+    told = []
+    curvature.graph(
+        net, loss, (x, y), nodes=["1", "3"], weights=True, progress=lambda done, all: told.append((done, all))
+    )
+    assert told == [(k + 1, 4 + 16) for k in range(20)]
     few = [curvature.graph(net, loss, (x, y), nodes=["1", "3"], weights=True, probes=6, seed=s) for s in range(20)]
     z = [(f.weights["3"].total - whole.at("2", "0")["resonance"]) / f.weights["3"].stderr for f in few]
     assert abs(np.mean(z)) < 1 and np.std(z) < 2
@@ -254,7 +259,7 @@ def test_what_cannot_be_measured_is_refused():
     with pytest.raises(ValueError, match="pass mode='eval'"):
         curvature.graph(model, loss, batch)
     own, _, given = reader_models.make("vit")
-    with pytest.raises(ValueError, match="give loss_fn"):
+    with pytest.raises(ValueError, match="Give loss_fn"):
         curvature.graph(own, None, given)
     net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
     batch = torch.randn(5, 3), torch.randn(5, 2)
@@ -262,6 +267,19 @@ def test_what_cannot_be_measured_is_refused():
         curvature.graph(net, "mse", batch, nodes=["0", "1"], of="7")
     with pytest.raises(ValueError, match="at least 2"):
         curvature.graph(net, "mse", batch, probes=1)
+
+    class Centred(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(3, 4), nn.Linear(4, 2)
+
+        def forward(self, x):
+            z = torch.tanh(self.a(x))
+            return self.b(z - z.mean(0))
+
+    with pytest.raises(ValueError, match="examples influence each other at out"):
+        curvature.graph(Centred(), "mse", batch, nodes=["a"], weights=True)
+    assert curvature.graph(Centred(), "mse", batch, nodes=["a"]).blocks["a"].total > 0
     with pytest.raises(ValueError, match="one batch: give one"):
         curvature.graph(net, "mse", [batch, batch], weights=True)
     with pytest.raises(ValueError, match="the data holds no batch"):

@@ -114,10 +114,14 @@ def test_an_effective_dimension_from_few_probes_is_of_what_they_span():
     exact = between_layers(net, F.cross_entropy, batch, method="exact").effective_dimension
     few, more = (between_layers(net, F.cross_entropy, batch, probes=p) for p in (8, 24))
     for found in (few, more):
-        assert (found.effective_dimension >= 1).all() and (found.effective_dimension <= 1.1 * exact).all()
-        assert found.effective_dimension_is_partial[found.effective_dimension < 0.97 * exact].all()
+        d = found.effective_dimension
+        known = np.isfinite(d)
+        assert (d[known] >= 1).all() and (d[known] <= 1.1 * exact[known]).all()
+        assert found.effective_dimension_is_partial[~known | (np.nan_to_num(d) < 0.97 * exact)].all()
+    unknown = [int(np.isnan(found.effective_dimension).sum()) for found in (few, more)]
+    assert unknown[0] > unknown[1], unknown
     assert few.effective_dimension_is_partial.any() and "values of d_eff are of the part" in str(few)
-    assert (more.effective_dimension / exact).mean() > (few.effective_dimension / exact).mean()
+    assert np.nanmin(more.effective_dimension / exact) > 0.4
 
 
 @pytest.mark.parametrize("space", ["activation", "parameter"])

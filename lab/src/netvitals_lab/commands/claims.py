@@ -39,10 +39,13 @@ def list_claims(
     ] = None,
     ship: Annotated[
         bool,
-        typer.Option("--ship", help="With --record: make these the verdicts that `netvitals claims` shows by default."),
+        typer.Option(
+            "--ship",
+            help="With --record: make the recorded verdicts the ones that `netvitals claims` shows by default.",
+        ),
     ] = False,
 ) -> None:
-    """List all claims of the papers with their verdicts and errata."""
+    """List all claims of the papers behind netvitals, with their verdicts and errata."""
     from contextlib import nullcontext
 
     from rich.console import Console

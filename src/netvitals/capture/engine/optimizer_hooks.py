@@ -123,8 +123,8 @@ class OptimizerHooks:
         if self._calls > PATIENCE:
             if not self._gave_up:
                 warn(
-                    f"step() was called {PATIENCE} times but no optimizer has made a step; from now on each call of "
-                    "step() counts as a step",
+                    f"step() of the watch was called {PATIENCE} times, but no optimizer has made a step. From now "
+                    "on each call of the watch's step() counts as one training step",
                     "optimizer-not-stepping",
                 )
             self._gave_up = True

@@ -198,8 +198,8 @@ def check_vital(vital: Any) -> None:
     """Raise a ``TypeError`` for what is no vital sign: an instance with a name and at least one method that looks."""
     if isinstance(vital, type) or not isinstance(getattr(vital, "name", None), str) or not vital.name:
         raise TypeError(
-            f"a vital sign must be an instance with a name, got {vital!r}. Write a class with a name and a method "
-            f"such as activation(recorder, view) {hint('vital-unsound')}"
+            f"a vital sign must be an object with an attribute name, got {vital!r}. Write a class with a name and a "
+            f"method such as activation(recorder, view) {hint('vital-unsound')}"
         )
     if not any(_has(vital, m) for m in METHODS):
         raise TypeError(

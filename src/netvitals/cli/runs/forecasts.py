@@ -21,12 +21,12 @@ def show_log(
     quantity: Annotated[
         str, typer.Option(help="Only show forecasts whose name begins with this text: plateau or loss.")
     ] = "",
-    scored: Annotated[bool, typer.Option("--scored", help="Print every scored forecast on one line.")] = False,
+    scored: Annotated[bool, typer.Option("--scored", help="Print one line for each scored forecast.")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print scores of the methods and all forecasts as JSON.")
     ] = False,
 ) -> None:
-    """Show the forecasts of a run, and how accurate those were whose target step is reached."""
+    """Show the forecasts of a run, and the accuracy of those whose target step has been reached."""
     from netvitals.capture import plain
     from netvitals.forecasts import forecast_log
     from netvitals.runs import open_run

@@ -13,17 +13,23 @@ def plan_plateau(
     depth: Annotated[int, typer.Argument(help="Number of weight matrices L.")],
     width: Annotated[int, typer.Argument(help="Number of units N in each hidden layer.")],
     steps: Annotated[
-        float | None, typer.Option(help="Wanted plateau length in steps; prints the initial scale eps for each r.")
+        float | None,
+        typer.Option(
+            help="Wanted plateau length in steps; prints the initial scale eps for each number r of small layers."
+        ),
     ] = None,
     eps: Annotated[
-        float | None, typer.Option(help="Initial scale of the small layers; prints the plateau length for each r.")
+        float | None,
+        typer.Option(
+            help="Initial scale of the small layers; prints the plateau length for each number r of small layers."
+        ),
     ] = None,
     r: Annotated[
         int | None,
         typer.Option("--r", help="Number of layers with small initial weights. [default: every possible number]"),
     ] = None,
     lr: Annotated[float, typer.Option(help="Learning rate of the first layer; the other layers use lr / N.")] = 0.01,
-    beta: Annotated[float, typer.Option(help="Strength of the function to learn (beta of the teacher).")] = 1.0,
+    beta: Annotated[float, typer.Option(help="Strength beta of the target function (the teacher).")] = 1.0,
     uniform: Annotated[
         bool, typer.Option("--uniform", help="Use the same learning rate for all layers, as torch optimizers do.")
     ] = False,

@@ -22,12 +22,15 @@ def run(
     checkpoints: Annotated[
         list[Path] | None,
         typer.Argument(
-            help="Files with state dicts from torch.save, in training order. [default: only the model as returned]"
+            help="Files with state dicts from torch.save, in training order. [default: only the model that the "
+            "function returns]"
         ),
     ] = None,
     chains: Annotated[int, typer.Option(help="Number of sampling chains.")] = 4,
     draws: Annotated[int, typer.Option(help="Number of draws to keep from each chain.")] = 400,
-    localization: Annotated[float, typer.Option(help="Strength of the pull towards the checkpoint (γ).")] = 1.0,
+    localization: Annotated[
+        float, typer.Option(help="Strength γ with which sampling is pulled back to the checkpoint.")
+    ] = 1.0,
     batch_size: Annotated[int | None, typer.Option(help="Number of examples per sampling step. [default: all]")] = None,
     part: Annotated[
         list[str] | None,
@@ -108,8 +111,8 @@ def _states(paths: list[Path]) -> dict[int, Any]:
         step = int(numbers[-1]) if numbers else place
         if step in out:
             raise ValueError(
-                f"two checkpoints have the same step {step}, one of them {path}: the last number in a file's name "
-                f"must be its step {hint('checkpoint-unreadable')}"
+                f"two checkpoint files, one of them {path}, have the same step {step}: the last number in each file "
+                f"name must be its step {hint('checkpoint-unreadable')}"
             )
         out[step] = state
     return out

@@ -13,7 +13,8 @@ def run(
     h: Annotated[float, typer.Option("--h", help="Exponent h of the prior |u|^h.")] = 0.0,
     beta: Annotated[float, typer.Option(help="Inverse temperature of the posterior.")] = 1.0,
     n: Annotated[
-        int | None, typer.Option("--n", help="Number of samples; if given, also print the predictions for it.")
+        int | None,
+        typer.Option("--n", help="Number of samples n; if given, also print the predicted errors for this n."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:

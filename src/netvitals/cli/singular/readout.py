@@ -24,9 +24,14 @@ def run(
         str | None, typer.Option(help="Loss type: ce or mse. [default: guessed from the loss function or the targets]")
     ] = None,
     units: Annotated[
-        int, typer.Option(help="Number of hidden units to test per pair of layers, starting with the weakest.")
+        int,
+        typer.Option(
+            help="Number of hidden units per pair of layers to test as dead directions, the weakest units first."
+        ),
     ] = 4,
-    n: Annotated[int, typer.Option(help="Number of samples for which λ is estimated.")] = 10_000,
+    n: Annotated[
+        int, typer.Option(help="Size n of the data set for which the learning coefficient λ is estimated.")
+    ] = 10_000,
     chains: Annotated[
         int | None,
         typer.Option(

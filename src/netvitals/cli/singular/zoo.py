@@ -9,7 +9,7 @@ import typer
 
 
 def run(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
-    """Compare the estimators with exact values, on small models whose answers are known."""
+    """Compare the estimators of the learning coefficient with exact values, on small models whose answer is known."""
     from rich.progress import track
 
     from netvitals.capture import plain

@@ -154,10 +154,11 @@ class CurvatureReport(Result):
         necks = bottlenecks(found)
         if necks:
             neck = necks[0]
+            most = f" to {neck.effective_dimension:.1f} (d_eff)" if np.isfinite(neck.effective_dimension) else ""
             said.append(
                 f"{neck.node} is a bottleneck: width {neck.width}, and curvature passes it in {neck.stable_rank:.1f} "
-                f"(D) to {neck.effective_dimension:.1f} (d_eff) directions. Where these are nearly all of its width, "
-                "widen it or lead a skip connection around it; where they are far fewer, its width is not the limit."
+                f"(D){most} directions. If these are nearly all of its width, widen it or add a skip connection around "
+                "it. If they are far fewer, its width is not the limit."
             )
         return said
 

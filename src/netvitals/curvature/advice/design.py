@@ -92,13 +92,14 @@ def bottlenecks(found: InterlayerCurvature) -> list[CurvatureBottleneck]:
             continue  # a net that only narrows, as every classifier of images does, has no neck
         pairs = [(found.position(v), found.position(w)) for v in before for w in after]
         rows, cols = (list(x) for x in zip(*pairs))
+        dimension = found.effective_dimension[rows, cols]
         out.append(
             CurvatureBottleneck(
                 node=u,
                 width=width[u],
                 before=before,
                 stable_rank=float(np.nanmean(found.stable_rank[rows, cols])),
-                effective_dimension=float(np.nanmean(found.effective_dimension[rows, cols])),
+                effective_dimension=float(np.nanmean(dimension)) if np.isfinite(dimension).any() else float("nan"),
                 coupling=float(np.nanmean(found.coupling[rows, cols])),
             )
         )

@@ -136,7 +136,8 @@ def interaction_radius(found: InterlayerCurvature, contraction: float, scale: fl
     r"""Least k with $C(s\rho)^k<\epsilon\|H_{v,v}\|_F$ for all v; None when nothing contracts ($s\rho\ge1$)."""
     if not contraction > 0:
         raise ValueError(
-            f"contraction is {contraction}, expected a positive number: the fan-out s times the edge norm ρ"
+            f"contraction= must be a positive number, got {contraction}. It is s·ρ: the fan-out s of the graph "
+            "times the norm ρ of its edges"
         )
     if contraction >= 1:
         return None

@@ -26,7 +26,8 @@ def heatmap_svg(found: InterlayerCurvature, weight: Weight = "coupling", cell: i
     matrix, n = matrix_of(found, weight), len(found.nodes)
     longest = max(len(v) for v in found.nodes)
     left, top = 8 * longest + 10, 5 * longest + 24  # columns are named at an angle
-    low, high = float(np.nanmin(matrix)), float(np.nanmax(matrix))
+    finite = matrix[np.isfinite(matrix)]
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
     shades = (matrix - low) / (high - low if high > low else 1.0)
     out = []
     for i, v in enumerate(found.nodes):

@@ -114,7 +114,8 @@ def banded(found: InterlayerCurvature | Blocks, bandwidth: int, eps: float) -> B
     if isinstance(found, InterlayerCurvature):
         if found.blocks is None:
             raise ValueError(
-                "this result is stochastic, so it has norms but no blocks: use between_layers(..., method='exact')"
+                "this result was estimated stochastically: it contains the norms of the Hessian blocks, but not "
+                "the blocks themselves. Use between_layers(..., method='exact')"
             )
         blocks, apart = found.blocks, distances(found)
     else:

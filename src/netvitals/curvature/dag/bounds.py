@@ -80,7 +80,10 @@ def corollary_28(e: DagEvaluation, eps: float) -> BoundCheck:
     out, top = _single_output(e), e.graph.topology
     contraction = contraction_of(e)
     if contraction >= 1:
-        raise ValueError(f"the contraction factor sρ is {contraction:.3g}; this bandwidth exists only for sρ < 1")
+        raise ValueError(
+            f"the contraction factor sρ is {contraction:.3g}; the bandwidth (the distance beyond which blocks are "
+            "negligible) exists only for sρ < 1"
+        )
     band = math.ceil(math.log(eps) / math.log(contraction))
     scale = _norms(e.contracted(LOSS, out, out))
     far = [
@@ -272,5 +275,5 @@ def _tightest(name: str, lhs: Tensor, rhs: Tensor) -> BoundCheck:
 def _single_output(e: DagEvaluation) -> str:
     if len(e.graph.loss_parents) != 1:
         seen = ", ".join(e.graph.loss_parents)
-        raise ValueError(f"this bound needs a loss that depends on one node; this loss depends on {seen}")
+        raise ValueError(f"this bound holds only if the loss depends on exactly one node; this loss depends on {seen}")
     return e.graph.loss_parents[0]

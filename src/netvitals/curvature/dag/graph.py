@@ -128,7 +128,7 @@ def chain(
     {'0': (), 'out': ('0',)}
     """
     if not segments:
-        raise ValueError("a chain needs at least one segment")
+        raise ValueError("segments= must contain at least one function, one for each node of the chain; got none")
     names = [str(i) for i in range(len(segments) - 1)] + ["out"]
     thetas = list(parameters or [None] * len(segments))
     nodes = [

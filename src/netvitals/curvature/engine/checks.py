@@ -129,8 +129,8 @@ def require_mean(tape: Tape) -> None:
     whole, parts = tape.mean_check()
     if abs(whole - parts) > 0.25 * max(abs(whole), abs(parts)):  # a mean over tokens may differ a little by padding
         raise ValueError(
-            f"the loss is not a mean over examples (whole batch {whole:.6g}, mean of its halves {parts:.6g}). With "
-            "many batches the mean is measured: use reduction='mean' in loss_fn"
+            f"the loss is not a mean over examples (whole batch {whole:.6g}, mean of its halves {parts:.6g}). "
+            "Several batches are averaged, which is correct only for a mean loss: use reduction='mean' in loss_fn"
         )
 
 

@@ -247,19 +247,20 @@ def advice_for(error: Exception, node: str = "") -> ValueError | None:
         )
     if "use_reentrant=True" in text:
         return ValueError(
-            "checkpointing with use_reentrant=True does not support second derivatives. Pass use_reentrant=False, or "
-            "turn checkpointing off for this measurement (mode='eval' does so if it is used in training only)"
+            "checkpointing with use_reentrant=True does not support second derivatives. Pass use_reentrant=False, "
+            "or turn checkpointing off for this measurement (if the model checkpoints only in training mode, "
+            "mode='eval' is enough)"
         )
     if "checkpoint" in text.lower():
         return ValueError(
             f"a checkpointed part gave a different result when it was recomputed: {text.splitlines()[0][:120]} Does "
-            "its forward use a counter, a cache or random numbers? Turn checkpointing off for this measurement, for "
-            "example by mode='eval' if it is used in training only"
+            "its forward use a counter, a cache or random numbers? Turn checkpointing off for this measurement (if "
+            "the model checkpoints only in training mode, mode='eval' is enough)"
         )
     if "must have the same dtype" in text or "same dtype" in text or ("dtype" in text and "mat" in text):
         return ValueError(
-            f"the model mixes dtypes ({text[:120]}): pass dtype=torch.float32 to measure it in the dtype that its "
-            "forward creates"
+            f"the model mixes dtypes ({text[:120]}), perhaps because its forward creates float32 tensors: pass "
+            "dtype=torch.float32 to measure everything in this dtype"
         )
     return None
 

@@ -66,8 +66,8 @@ class BatchStream:
     ) -> None:
         if isinstance(batches, Iterator) and not once:
             raise ValueError(
-                "a generator of batches can be read only once, but this measurement reads the data once for each "
-                "product. Give a list of batches or a DataLoader"
+                "a generator of batches can be read only once, but this measurement reads the data again for each "
+                "matrix-vector product. Give a list of batches or a DataLoader"
             )
         self.model, self.loss_fn, self.batches = model, loss_fn, batches
         self.nodes, self.space, self.dtype, self.mode, self.memory = nodes, space, dtype, mode, memory
@@ -228,9 +228,9 @@ class BatchStream:
             self.tape.loss, self.tape.problem.examples = loss, sum(weights)
         elif len(weights) != len(self.weights) or abs(loss - self._loss) > 1e-4 * max(abs(loss), abs(self._loss)):
             raise ValueError(
-                f"the loader yields different data in every pass (loss {self._loss:.6g}, then {loss:.6g}), but all "
-                "products must use the same data. Turn off augmentation, drop_last and random sampling, or "
-                "give list(itertools.islice(loader, n))"
+                f"the loader yields different data in every pass (loss {self._loss:.6g}, then {loss:.6g}), but "
+                "every matrix-vector product must use the same data. Turn off augmentation, drop_last and random "
+                "sampling, or give list(itertools.islice(loader, n))"
             )
 
     def _visits(self, done: int) -> Iterator[Products]:

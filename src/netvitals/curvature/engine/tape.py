@@ -100,10 +100,9 @@ class Tape:
         """Raise a sentence where H is not the sum of a Gauss–Newton part at the outputs and a tensor part."""
         if self.beyond > tolerance(self.outputs[0].dtype):
             raise ValueError(
-                f"{self.beyond:.0%} of the loss's gradient does not pass through the model's output or another tensor "
-                "that loss_fn passes to a torch function (a custom autograd function, or parameters of another "
-                "model?). H = GN + T needs all inputs of the loss: remove this term, or use part='H', which includes "
-                "it"
+                f"{self.beyond:.0%} of the loss's gradient does not come through the model's output or another "
+                "tensor that loss_fn uses, so H cannot be split into GN + T. Remove this term of the loss (a "
+                "custom autograd function, or parameters of another model), or use part='H', which includes it"
             )
 
     def record(self, checked: bool = False) -> None:

@@ -123,8 +123,8 @@ def influence(
         over, skipped = of.names, of.tape.skipped
     if not found.converged:
         raise ValueError(
-            f"conjugate gradients stopped after {found.steps} products with a relative residual of "
-            f"{float(found.residual[0]):.2g} (wanted {tol:g}): raise most= or damping="
+            f"conjugate gradients stopped after {found.steps} matrix-vector products with a relative residual of "
+            f"{float(found.residual[0]):.2g} (wanted {tol:g}): allow more products with most=, or raise damping="
         )
     steps = list(_influences(model, loss_fn, batch, found.x, over, options))
     total = sum(len(s) for s in steps)
@@ -146,7 +146,7 @@ def _influences(
     for one in batches_of(batch) if several(batch) else [batch]:
         with recorded_parameters(model, loss_fn, one, **options) as tape:
             if tuple(n.name for n in tape.nodes) != names:
-                raise ValueError("the batches use different parameters: join them into one batch")
+                raise ValueError("the model uses different parameters for different batches: join the batches into one")
             _require_separate(tape)
             products = Products(tape, memory=options["memory"], roots="never")
             pieces = pieces_of(direction, products.flat)

@@ -77,8 +77,9 @@ def damped_inverse(op: Operator, damping: float, *, tol: float = 1e-6, most: int
             found = solved(op.apply, rows, damping=damping, tol=tol, most=most)
         if not found.converged:
             raise ValueError(
-                f"conjugate gradients stopped after {found.steps} products with a relative residual of "
-                f"{float(found.residual.max()):.2g} (wanted {tol:g}): raise most= or damping=, or raise tol="
+                f"conjugate gradients stopped after {found.steps} matrix-vector products with a relative residual "
+                f"of {float(found.residual.max()):.2g} (wanted {tol:g}): allow more products with most=, or raise "
+                "damping= or tol="
             )
         return found.x
 

@@ -276,14 +276,14 @@ def _require_separate_examples(tape: Tape, reduction: str) -> None:
     if tape.interacts:
         norm = " (batch normalisation is in train mode)" if tape.problem.couples_examples else ""
         raise ValueError(
-            f"reduction={reduction!r} needs independent examples, but in this model one example's activations "
-            f"influence another example's output{norm}. Call model.eval() or pass mode='eval' if a norm causes it, or "
-            "use reduction='joint'"
+            f"reduction={reduction!r} needs independent examples, but in this model the output for one example "
+            f"depends on other examples{norm}. If a normalisation layer is the cause, call model.eval() or pass "
+            "mode='eval'; otherwise use reduction='joint'"
         )
     whole, parts = tape.mean_check()
     allowed = max(1e-3, 4 * torch.finfo(tape.outputs[0].dtype).eps)
     if abs(whole - parts) > allowed * max(abs(whole), abs(parts)):
         raise ValueError(
-            f"the loss is not a mean over examples (whole batch {whole:.6g}, mean of its "
-            f"halves {parts:.6g}): with reduction={reduction!r}, use reduction='mean' in loss_fn"
+            f"the loss is not a mean over examples (whole batch {whole:.6g}, mean of its halves {parts:.6g}): "
+            f"reduction={reduction!r} of this measurement needs a loss_fn that averages over examples"
         )

@@ -10,6 +10,7 @@ from netvitals.curvature.measure.metrics import floor, gn_gap, ratio
 from netvitals.curvature.measure.sweeping import KINDS, Sweep, few_pairs
 
 MOST = 0.25  # relative variance of a tail beyond which its mean is not moved further
+UNSEEN = 0.25  # share of a squared norm outside the bases above which the sum of singular values is not known
 CONVERGED = 0.02  # a squared spectral norm that may still grow by a larger share gives a bound, not an estimate
 
 
@@ -63,7 +64,8 @@ def estimates(found: Sweep, sizes: list[int]) -> Estimates:
 
     # Σσ of H Q is at most the nuclear norm, and the tail adds √r ‖tail‖ at most, with r the directions that are left
     nuclear = np.fmax(found.nuclear, found.nuclear.swapaxes(1, 2))
-    effective = np.where(known, ratio(nuclear, np.sqrt(top)), np.nan)
+    seen = both(found.tail["H"].sum(3) / k) <= UNSEEN * plain["H"]
+    effective = np.where(known & seen, ratio(nuclear, np.sqrt(top)), np.nan)
     left = np.sqrt(rank * ratio(both(found.tail["H"].sum(3) / k), top))
     more = known & ~settled & (left > CONVERGED * np.nan_to_num(effective))
 

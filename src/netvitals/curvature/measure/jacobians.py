@@ -160,8 +160,8 @@ def node_jacobians(
     with recorded(model, loss_fn, batch, nodes=nodes, dtype=dtype, mode=mode, memory=memory) as tape:
         if tape.interacts:
             raise ValueError(
-                "Jacobians by example need independent examples, but in this model one example's activations "
-                "influence another example's output. Call model.eval() or pass mode='eval' if a norm causes it"
+                "a Jacobian per example needs independent examples, but in this model the output for one example "
+                "depends on others. If a normalisation layer is the cause, call model.eval() or pass mode='eval'"
             )
         yield NodeJacobians(tape)
 

@@ -55,7 +55,8 @@ class InterlayerCurvature(Result):
         gn_gap_stderr: its standard error.
         spectral_norm: (N, N), largest singular value, from below.
         effective_dimension: (N, N), $d_{eff}=\\|H\\|_*/\\|H\\|_2$: how many directions of the largest size would have
-            the sum of all singular values; of the part that the probes span, which is less as a rule.
+            the sum of all singular values; of the part that the probes span, which is less as a rule, and NaN where
+            this part has less than three quarters of the squared norm.
         cost: in gradient-equivalents.
         products: Hessian-vector products behind the numbers.
         graph: how the nodes follow each other.
@@ -107,7 +108,10 @@ class InterlayerCurvature(Result):
     def block(self, v: str, w: str) -> ExactBlock:
         """The matrices (H, GN, T) of nodes ``v`` and ``w``; only with ``method="exact"``."""
         if self.blocks is None:
-            raise ValueError("this result is stochastic, so it has norms but no blocks: use method='exact'")
+            raise ValueError(
+                "this result was estimated stochastically: it contains the norms of the Hessian blocks, but not "
+                "the blocks themselves. Use method='exact'"
+            )
         return self.blocks.block(v, w)
 
     def at(self, v: str, w: str) -> dict[str, float]:
@@ -191,7 +195,7 @@ class InterlayerCurvature(Result):
         if open_ones := int(np.triu(self.stable_rank_is_bound).sum()):
             lines.append(f"{open_ones} stable ranks are upper bounds (spectral norm not converged): raise refine=")
         if open_ones := int(np.triu(self.effective_dimension_is_partial).sum()):
-            lines.append(f"{open_ones} values of d_eff are of the part that the probes span: raise probes= for more")
+            lines.append(f"{open_ones} values of d_eff are of the part that the probes span, or unknown: raise probes=")
         return "\n".join([*lines, *skipped_line(self.skipped)])
 
     def _own(self) -> list[str]:

@@ -384,7 +384,7 @@ def _measured(
         ways = []
     generator = torch.Generator().manual_seed(seed)
     tally, joint = _Tally(examples, exact), _Tally(examples[:1], exact)
-    planned = 2 * count if weights else count
+    planned = count + (min(probes, sum(p.numel() for p in cut.weights.get(w, []))) if weights else 0)
     for k in range(count):
         parts: dict[Any, list[Tensor]] = {}
         flat = _probe(sizes, k if exact else None, generator)

@@ -135,7 +135,7 @@ def top_eigenvalues(
         raise ValueError(f"k is {k}, expected at least 1 eigenvalue")
     if which not in ("LA", "SA", "LM"):
         raise ValueError(
-            f"which is {which!r}, expected 'LA' (largest), 'SA' (smallest) or 'LM' (largest absolute value)"
+            f"which= must be 'LA' (largest), 'SA' (smallest) or 'LM' (largest absolute value), got {which!r}"
         )
     options: Any = {"mode": mode, "part": part, "nodes": nodes, "node": node, "space": space, "dtype": dtype}
     journal = opened(resume, "top_eigenvalues", model, {**options, "seed": seed, "k": k, "which": which, "tol": tol})

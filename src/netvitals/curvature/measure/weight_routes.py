@@ -76,7 +76,8 @@ def between_weights(
     """v → the block of its weights with those of w; ``blocks`` has the norms between activations, examples apart."""
     if not cut.weights.get(w):
         raise ValueError(
-            f"there is no trainable parameter between {w} and the nodes before it: choose another node in of="
+            f"there is no trainable parameter between {w} and the preceding nodes: choose another node for the "
+            "argument of="
         )
     require_separate(cut, w)
     own = cut.weights[w]
@@ -165,8 +166,8 @@ def require_separate(cut: CutModel, w: str) -> None:
             tangents[u] = cut.push(u, known)[0]
             if any(t.shape[:1] != (b,) or bool(t[~mask].any()) for t in tangents[u]):
                 raise ValueError(
-                    f"examples influence each other at {u}, so the Hessian has no blocks by example there: leave "
-                    "weights=True out"
+                    f"at {u} examples influence each other, so the Hessian cannot be split into one block per "
+                    "example, which weights=True needs: leave weights=True out"
                 )
 
 

@@ -109,9 +109,8 @@ def drive(f: str | Callable[[Tensor], Tensor], depth: int, width: int, beta: flo
         gain = c.h * slope ** (depth - 1)
     if gain * beta <= 0:
         raise ValueError(
-            f"{name} at depth {depth} has no positive escape rate: beta h alpha^(L-1) = {beta * gain:.4g} with beta = "
-            f"{beta}, h = {c.h:.4g}, alpha = {slope:.4g}. Gradient flow does not leave the saddle at zero for this "
-            "chain"
+            f"{name} at depth {depth} does not leave the saddle at zero under gradient flow: its escape rate beta h "
+            f"alpha^(L-1) = {beta * gain:.4g} is not positive (beta = {beta}, h = {c.h:.4g}, alpha = {slope:.4g})"
         )
     return Drive(
         label=kind.label,

@@ -236,8 +236,8 @@ def critical(
     neck = bottleneck(x0)
     if neck.r == 0:
         raise ValueError(
-            f"x0 = {np.round(x0, 4).tolist()} has no layer that is small against the others and against 1, so there "
-            "is no plateau; method='critical' needs one"
+            f"x0 = {np.round(x0, 4).tolist()} has no layer that is much smaller than the others and than 1, so "
+            "there is no plateau; method='critical' needs one"
         )
     k_eff = positional_drive(x0, neck.layers, f, width, beta)
     if neck.r >= 3:

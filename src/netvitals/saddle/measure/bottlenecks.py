@@ -219,7 +219,7 @@ def _scales(layers: object, measure: Measure) -> tuple[np.ndarray, tuple[str, ..
             if layer_kind(m) in ("linear", "convolution")
         }
         if not layers:
-            raise ValueError("this module has no Linear or convolution layer; bottleneck needs at least two")
+            raise ValueError("this module has no Linear or convolution layer; bottleneck() needs at least two of them")
     if isinstance(layers, Mapping):
         names, weights = tuple(layers), list(layers.values())
     else:

@@ -62,7 +62,7 @@ class ExponentFit(Result):
         """Whether the fitted slope is within ``tolerance`` of −(r − 2)."""
         if self.expected is None:
             raise ValueError(
-                "r is missing: give the number of small layers r= to fit_exponent, to compare the slope with −(r − 2)"
+                "fit_exponent compares the slope with −(r − 2) and needs r, the number of small layers: pass r="
             )
         return abs(self.slope - self.expected) <= tolerance
 

@@ -154,7 +154,7 @@ def last_drop(speeds: np.ndarray) -> int:
 def rate_left(growth: Growth, drop: float, power: float) -> float:
     """Learning rate until the loss has fallen by ``drop`` of the level of this plateau."""
     if growth.reason:
-        raise ValueError(f"there is no growth of the loss slope to extrapolate: {growth.reason}")
+        raise ValueError(f"the slope of the loss cannot be extrapolated: {growth.reason}")
     if growth.loss <= (1 - drop) * growth.level:
         return 0.0
     if not growth.first:

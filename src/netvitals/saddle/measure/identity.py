@@ -85,8 +85,8 @@ class PairImbalance(Result):
         """
         if isinstance(self._matrix, str):
             raise ValueError(
-                f"the pair {self.first} → {self.second} has no matrix form of the identity: {self._matrix}; use lhs "
-                "and rhs"
+                f"the imbalance identity of the pair {self.first} → {self.second} cannot be written with matrices: "
+                f"{self._matrix}. Use its two sides as numbers, lhs and rhs"
             )
         return self._matrix(printed)
 
@@ -216,8 +216,8 @@ def imbalance(
             reasons = "; ".join(f"{n}: {w}" for n, w in list(links.skipped.items())[:3]) or "no layer feeds another one"
             reasons += f"; {_elsewhere(others)}" if others else ""
             raise ValueError(
-                f"no pair of layers was found in {type(model).__name__}: the identity needs layers whose input "
-                f"depends on exactly one earlier layer; {len(anatomy.layers)} layers ran; {reasons}"
+                f"no pair of layers was found in {type(model).__name__}: the imbalance identity needs layers whose "
+                f"input comes from exactly one earlier layer; {len(anatomy.layers)} layers were called; {reasons}"
             )
         pairs, skipped = _measure(runs, usable, loss, rate, frozen)
     for link in set(links.links) - set(usable):

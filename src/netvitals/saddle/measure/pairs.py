@@ -16,7 +16,8 @@ from torch import nn
 from netvitals.anatomy import Anatomy, Layer, Operation, chart, find_links
 from netvitals.capture import Result, in_mode, inputs_of, preserved, undisturbed
 
-K, V = TypeVar("K"), TypeVar("V")
+K = TypeVar("K")
+V = TypeVar("V")
 
 # what may lie between two layers besides an activation: it is linear and mixes no channels
 _BETWEEN = ("pool", "dropout", "mean", "sum")

@@ -185,8 +185,9 @@ def safe_spaces(
     """
     if theta.ndim != 1 or not 0 < theta.numel() <= DENSE_LIMIT:
         raise ValueError(
-            f"safe directions need all eigenvalues, so theta must be a flat vector of at most {DENSE_LIMIT} "
-            f"parameters, got shape {tuple(theta.shape)}; for larger models use tangential_lora"
+            "finding the directions that do not change the old task needs all eigenvalues of its Fisher matrix, so "
+            f"theta= must be a flat vector of at most {DENSE_LIMIT} parameters, got shape {tuple(theta.shape)}; for "
+            "larger models use tangential_lora"
         )
     if not (reach > 0 and 0 < tolerance < 1):
         raise ValueError(f"reach must be positive and tolerance must lie between 0 and 1, got {reach} and {tolerance}")

@@ -110,8 +110,8 @@ def value_output(
         anatomy = chart(task.model, args, forward=lambda twin, parts: twin(*parts[0], **parts[1]))
     if not anatomy.heads:
         raise ValueError(
-            f"{type(model).__name__} has no attention that was called on this batch: no softmax of products of two "
-            "tensors weights a third"
+            f"no attention was found in {type(model).__name__} on this batch: nowhere is a softmax of q·k "
+            "multiplied by a third tensor"
         )
     skipped: dict[str, str] = {}
     groups: list[_Group] = []

@@ -162,7 +162,11 @@ class SpectraHistory(Result):
         t = self._on(axis)
         if self.predicted is None:
             raise ValueError(f"there is no prediction for this model: {self.skipped.get('prediction', '')}")
-        skipped = {n: "there is no rate law for it" for n in self.values if self.predicted.G.get(n) is None}
+        skipped = {
+            n: "the decay rate of its smallest eigenvalue cannot be predicted"
+            for n in self.values
+            if self.predicted.G.get(n) is None
+        }
         moving = t[t > 0]
         span = math.log10(moving.max() / moving.min()) if len(moving) else 0.0
         found = []
@@ -263,7 +267,7 @@ def spectra_history(
         )
     steps = sorted(checkpoints)
     if times is not None and (missing := [s for s in steps if s not in times]):
-        raise ValueError(f"times has no entry for step {missing[0]}: give the value t for every checkpoint")
+        raise ValueError(f"times= has no entry for step {missing[0]}: give the time t of every checkpoint")
     recorder = _Recorder(keep, follow)
     losses: list[float] = []
     skipped: dict[str, str] = {}

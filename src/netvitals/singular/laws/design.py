@@ -112,8 +112,7 @@ def rank_designs(designs: Mapping[str, nn.Module], batch: Any, *, objective: str
             skipped[name] = str(error)
     if not found:
         raise ValueError(
-            "rates cannot be predicted for any design; the reason for the first has been: "
-            f"{next(iter(skipped.values()))}"
+            f"rates cannot be predicted for any of the designs. For the first one: {next(iter(skipped.values()))}"
         )
     ordered = sorted(found, key=lambda d: d.steepness, reverse=objective == "steep")
     return DesignRanking(designs=tuple(ordered), objective=objective, skipped=skipped)

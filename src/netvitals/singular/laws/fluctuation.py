@@ -170,6 +170,6 @@ def _check(k: int, h: float, beta: float) -> None:
         raise ValueError(f"the prior exponent h must be above −1 for |u|^h to be integrable, got {h!r}")
     if not 0 < beta <= _COLDEST:
         raise ValueError(
-            f"the inverse temperature beta must be positive and at most {_COLDEST:g}, got {beta!r}. Above this limit "
-            "ν is 1/2 for odd k and 1/4 for even k"
+            f"the inverse temperature beta must be positive and at most {_COLDEST:g}, got {beta!r}. Above this "
+            "limit the singular fluctuation ν is 1/2 for odd k and 1/4 for even k"
         )

@@ -162,8 +162,8 @@ def compose_blocks(blocks: Sequence[tuple[str, float]]) -> list[float]:
     bad = [kind for kind, _ in blocks if kind not in scalar]
     if bad:
         raise ValueError(
-            f"the rates of {', '.join(sorted(set(bad)))} blocks cannot be added block by block, because such a block "
-            "does not scale its input by a power of t. Use predict_rates on the whole chain"
+            f"the rates of {', '.join(sorted(set(bad)))} blocks cannot be summed over blocks, because the output of "
+            "such a block does not scale with a power of the distance t. Use predict_rates on the whole chain"
         )
     out, total = [], 0.0
     for _, rate in reversed(blocks):
@@ -175,8 +175,8 @@ def compose_blocks(blocks: Sequence[tuple[str, float]]) -> list[float]:
 def _chain(c: Chain, noisy: bool, direction: int) -> Rates:
     if not 0 <= direction < len(c.powers):
         raise ValueError(
-            f"direction must be between 0 and the number of dead directions of this chain ({len(c.powers)}) minus 1, "
-            f"got {direction}"
+            f"direction= must be at least 0 and less than {len(c.powers)}, the number of dead directions of this "
+            f"chain; got {direction}"
         )
     powers = c.powers[direction]
     law = next(law for applies, law in _CHAIN_LAWS if applies(c))
@@ -256,7 +256,8 @@ def _reset(c: Chain, powers: Sequence[float]) -> Rates:
 def _noise_free(found: Rates, c: Chain, powers: Sequence[float]) -> Rates:
     if c.norm_after or c.skips:
         raise ValueError(
-            "the noise-free shift of +2L is derived for plain chains only; use a Chain without skips or norms"
+            "without noise the exponents of G rise by 2L for L layers, which is derived for plain chains only; use "
+            "a Chain without skips or norms"
         )
     shifted = {name: v + 2 * sum(powers) if v is not None else None for name, v in found.G.items()}
     return replace(found, G=shifted, law=found.law + ", noise-free: +2L")

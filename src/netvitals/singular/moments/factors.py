@@ -119,8 +119,8 @@ def joint_mode(
     assert isinstance(w_in, Tensor) and isinstance(w_out, Tensor)
     if not 0 <= unit < w_in.shape[0] or w_out.shape[1] != w_in.shape[0]:
         raise ValueError(
-            f"unit {unit} must be a row of {first}, shape {tuple(w_in.shape)}, and a column of {second}, shape "
-            f"{tuple(w_out.shape)}"
+            f"unit {unit} does not fit: it needs a row in {first} (shape {tuple(w_in.shape)}) and a column in "
+            f"{second} (shape {tuple(w_out.shape)})"
         )
     r = w_in.detach()[unit] if row is None else row
     c = w_out.detach()[:, unit] if column is None else column

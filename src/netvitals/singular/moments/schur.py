@@ -123,8 +123,8 @@ def schur_profile(
     task = inputs_of(model, batch)
     if rows < 1 or references < 0 or not task.examples:
         raise ValueError(
-            f"the batch needs at least one example, rows must be at least 1 and references at least 0; got {rows} and "
-            f"{references}"
+            "the batch needs at least one example; rows= must be at least 1 and references= at least 0, got "
+            f"rows={rows} and references={references}"
         )
     seen = _inputs(task, rows, mode)
     found = {n: seen[n] for n in picked(seen, only, "hidden layer")}

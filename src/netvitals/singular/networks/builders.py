@@ -253,7 +253,8 @@ class DiagonalNet:
     def __post_init__(self) -> None:
         if not 0 <= self.active <= self.width:
             raise ValueError(
-                f"active is a number of coordinates and must lie between 0 and {self.width}, got {self.active}"
+                f"active= is the number of active coordinates and must lie between 0 and {self.width}, got "
+                f"{self.active}"
             )
 
     def truth(self) -> Tensor:

@@ -269,7 +269,10 @@ class _Reader:
         for name, value, projection in zip("qkv", (block.query, block.key, block.value), (block.q, block.k, block.v)):
             if projection is None or projection.also or (block.qk_norm and name != "v"):
                 why = "there is a norm on" if block.qk_norm and name != "v" else "no single layer makes"
-                raise ValueError(f"there is no rate law for the attention of {block.name}: {why} its {name}")
+                raise ValueError(
+                    "the decay rate of the smallest eigenvalue cannot be predicted for the attention of "
+                    f"{block.name}: {why} its {name}"
+                )
             layer = made[projection.operation]
             base = self._layer(layer)
             grid = self._grid(value, block)
@@ -282,8 +285,8 @@ class _Reader:
                 rows = every[at] if isinstance(at, slice) else torch.tensor(at)
                 if rows.numel() != count * block.head_dim or name == "v":
                     raise ValueError(
-                        f"there is no rate law for the attention of {block.name}: netvitals could not match the rows "
-                        f"of its {name} weights to heads"
+                        "the decay rate of the smallest eigenvalue cannot be predicted for the attention of "
+                        f"{block.name}: netvitals could not match the rows of its {name} weights to heads"
                     )
                 grid = rows.reshape(count, -1)
             heads = grid.reshape(block.kv_heads, -1, grid.shape[-1]) if len(grid) > block.kv_heads else grid[:, None]
@@ -291,8 +294,8 @@ class _Reader:
                 heads = heads[:, :1]
             elif heads.shape[1] != shared:
                 raise ValueError(
-                    f"there is no rate law for the attention of {block.name}: its channels cannot be divided evenly "
-                    "among its heads"
+                    "the decay rate of the smallest eigenvalue cannot be predicted for the attention of "
+                    f"{block.name}: its channels cannot be divided evenly among its heads"
                 )
             rows_of = tuple(tuple(h[:, c].tolist()) for h in heads for c in range(h.shape[1]))
             whole = len({r for rows in rows_of for r in rows}) == len(base.rows)
@@ -388,20 +391,26 @@ class _Reader:
     def _layer(self, layer: Layer) -> Step:
         if layer.reparametrised:
             raise ValueError(
-                f"there is no rate law for {layer.name}: its weight is computed from other parameters "
-                f"({', '.join(layer.reparametrised)})"
+                f"the decay rate of the smallest eigenvalue cannot be predicted for {layer.name}: its weight is "
+                f"computed from other parameters ({', '.join(layer.reparametrised)})"
             )
         if layer.part.index:
             raise ValueError(
-                f"there is no rate law for {layer.name}: its weight is only a part of the parameter "
-                f"{layer.part.parameter}; use a separate nn.Linear for each projection"
+                f"the decay rate of the smallest eigenvalue cannot be predicted for {layer.name}: its weight is only "
+                f"a part of the parameter {layer.part.parameter}; use a separate nn.Linear for each projection"
             )
         op = self.anatomy.operations[layer.operation]
         if "convolution" in op.name and op.args[8] != 1:
-            raise ValueError(f"there is no rate law for {layer.name}: a grouped convolution has no single dead channel")
+            raise ValueError(
+                f"the decay rate of the smallest eigenvalue cannot be predicted for {layer.name}: a grouped "
+                "convolution has no single dead channel"
+            )
         info = self.anatomy.parameter(layer.weight)
         if info is None:
-            raise ValueError(f"there is no rate law for {layer.name}: its weight is not a parameter of the model")
+            raise ValueError(
+                f"the decay rate of the smallest eigenvalue cannot be predicted for {layer.name}: its weight is not "
+                "a parameter of the model"
+            )
         width, into = info.shape[layer.out_dim], info.shape[1 - layer.out_dim]
         ids = self.id(layer.input)
         conv = "convolution" in op.name
@@ -426,7 +435,10 @@ class _Reader:
             groups = getattr(module, "num_groups", 1)
             kind = "channel" if groups == getattr(module, "num_channels", 0) else kind
         if kind is None:
-            raise ValueError(f"there is no rate law for {norm.name}: norms of type {norm.kind} are not covered")
+            raise ValueError(
+                f"the decay rate of the smallest eigenvalue cannot be predicted for {norm.name}: norms of type "
+                f"{norm.kind} are not covered"
+            )
         shifts = (norm.bias, f"{norm.module}.running_mean") if kind == "channel" else ()
         return Step(
             "norm", norm.name, (norm.input,), norm.output, norm=kind, homogeneous=kind == "channel", bias=shifts
@@ -439,8 +451,8 @@ class _Reader:
         left, right = (_largest(rise) / _NEAR for rise in (zero - at(-_NEAR), at(_NEAR) - zero))
         if region.kind != "affine" and max(abs(left), abs(right)) < 10 * _NEAR:
             raise ValueError(
-                f"there is no rate law for {region.name}: the slope of this activation at zero is 0, so a dead "
-                "channel has no first-order term"
+                f"the decay rate of the smallest eigenvalue cannot be predicted for {region.name}: the slope of this "
+                "activation at zero is 0, so a dead channel has no first-order term"
             )
         offset = _largest(zero)
         scales = offset == 0 and all(bool(torch.allclose(at(2 * x), 2 * at(x))) for x in (-0.7, 0.4))
@@ -490,16 +502,17 @@ class _Reader:
             axis = graph.axes[step.output]
             if sizes.setdefault(axis, len(step.rows)) != len(step.rows):
                 raise ValueError(
-                    f"there is no rate law for {step.name}: it combines {sizes[axis]} channels with {len(step.rows)} "
-                    "output channels (reshaped or broadcast?). A dead channel does not stay a single channel"
+                    f"the decay rate of the smallest eigenvalue cannot be predicted for {step.name}: it mixes "
+                    f"channels ({sizes[axis]} inside, {len(step.rows)} at the output), so one dead channel spreads "
+                    "over several"
                 )
         for step in graph.weights:
             axis = graph.axes[step.inputs[0]]
             if not graph.free(axis) and set(graph.reads(step)) != set(range(graph.channels(axis))):
                 raise ValueError(
-                    f"there is no rate law for {step.name}: its {len(step.columns)} input channels are made from "
-                    f"{graph.channels(axis)} channels (mixed or reshaped). A dead channel does not stay a single "
-                    "channel"
+                    f"the decay rate of the smallest eigenvalue cannot be predicted for {step.name}: its "
+                    f"{len(step.columns)} input channels are made from {graph.channels(axis)} other channels (mixed "
+                    "or reshaped), so one dead channel spreads over several"
                 )
 
 
@@ -530,4 +543,4 @@ def _largest(values: Tensor) -> float:
 
 def _no_law(name: str, where: str) -> str:
     reason = next((why for word, why in _REASONS.items() if word in name), "the calculus does not know this operation")
-    return f"there is no rate law for {where}: {reason}"
+    return f"the decay rate of the smallest eigenvalue cannot be predicted for {where}: {reason}"

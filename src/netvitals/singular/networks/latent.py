@@ -104,7 +104,10 @@ class Boltzmann:
             return min(self.visible / 4, (self.visible - 1) / 2), 2 if self.visible == 2 else 1
         if self.visible == 2:  # one quadratic form of full rank: its cone is smooth off the origin
             return 0.5, 1
-        raise LookupError(f"there is no known λ for {self.visible} visible and {self.hidden} hidden units")
+        raise LookupError(
+            f"the learning coefficient λ of a restricted Boltzmann machine with {self.visible} visible and "
+            f"{self.hidden} hidden units is not known"
+        )
 
     def outputs(self, theta: Tensor) -> Tensor:
         """Log-probabilities of all states, (1, 2^visible); leading dimensions of θ replace the 1."""

@@ -141,7 +141,7 @@ def of_linear_product(n_in: int, hidden: int, n_out: int, nbeta: float, gamma: f
     """
     small, large = sorted((n_in, hidden))
     if small > 2:
-        raise ValueError(f"the grid integration needs at most two small singular values, got {small}")
+        raise ValueError(f"the grid integration works only with at most two small singular values, got {small}")
     u = np.linspace(-45.0, 6.0, 1500)  # logarithms of the squared singular values
     values = np.exp(u)
     log_density = ((large - small - 1) / 2 + 1) * u - gamma * values / 2

@@ -81,7 +81,8 @@ def recover_crossing(
     """
     if len(normals) < 2:
         raise ValueError(
-            f"a normal crossing needs at least two normals, got {len(normals)}; for a single sheet use kl_order"
+            f"a normal crossing needs at least two normal vectors, got {len(normals)}; for a single surface use "
+            "kl_order"
         )
     for n in normals:
         check_direction(theta0, n)
@@ -90,8 +91,7 @@ def recover_crossing(
     values = torch.linalg.svdvals(units)
     if len(units) > theta0.numel() or float(values[-1]) < _DEPENDENT:
         raise ValueError(
-            "the normals are linearly dependent, but a normal crossing needs independent ones: give fewer normals, "
-            "or resolve the singularity first"
+            "the normals are linearly dependent, but a normal crossing needs independent ones: give fewer normals"
         )
     dual = torch.linalg.pinv(units).T  # along row i only the distance to sheet i changes
     total = 1 + _slope(outputs, theta0, _unit(dual.sum(0)), likelihood, ts) / 2
@@ -170,7 +170,7 @@ def _slope(
     fit = rate_fit(list(ts), values, floor=0.0)
     if fit.used < 3:
         raise ValueError(
-            "the Fisher form is zero along a ray: this direction stays inside the singular set; choose another "
-            "direction"
+            "the Fisher information is zero everywhere along this direction, which therefore does not leave the "
+            "singular set; choose another direction"
         )
     return fit.slope

@@ -31,7 +31,10 @@ def normal_bundle(fibre: Callable[[Tensor], Tensor], tau0: Tensor) -> Tensor:
     tensor([[1., 0.]], dtype=torch.float64)
     """
     if tau0.ndim != 1:
-        raise ValueError(f"tau0 must be a flat vector of coordinates along the fibre, got shape {tuple(tau0.shape)}")
+        raise ValueError(
+            "tau0= must be a flat vector: the coordinates τ of one point θ(τ) on the fibre of equal models, got "
+            f"shape {tuple(tau0.shape)}"
+        )
     return _complement(jacfwd(fibre)(tau0.double()))
 
 

@@ -121,7 +121,8 @@ def along_task(task: Task, direction: Mapping[str, Tensor]) -> tuple[Outputs, Te
     v = torch.cat([direction[n].flatten() for n in names])
     if len({id(params[n]) for n in names}) < len(names):
         raise ValueError(
-            f"direction has two entries for the same tied parameter, among {', '.join(names)}: give only one of them"
+            "two entries of direction= name the same tied parameter: give only one of them. The entries are "
+            f"{', '.join(names)}"
         )
     moved_ids = {id(params[n]) for n in names}
     rest = {n: p.detach() for n, p in model.named_parameters() if id(p) not in moved_ids}

@@ -109,7 +109,8 @@ def learning_coefficient(
         raise ValueError(f"batch_size must be at least 1 and burn_in at least 0, got {batch_size} and {burn_in}")
     if rungs is not None and (rungs < 1 or (rungs > 1 and not localization)):
         raise ValueError(
-            f"rungs must be at least 1, and more than 1 needs localization > 0; got {rungs} and {localization}"
+            "rungs= (number of temperatures) must be at least 1; with more than 1, localization= must be positive; "
+            f"got rungs={rungs} and localization={localization}"
         )
     burn = (draws // 2 if exact else max(draws * thin // 4, BURN)) if burn_in is None else burn_in
     # the fused kernels of attention have no batched form: torch would loop over the copies

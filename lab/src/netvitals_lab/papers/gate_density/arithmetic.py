@@ -132,7 +132,7 @@ CHECKS: dict[str, tuple[Interval, Callable[[], Interval]]] = {
     "widths": ((0.5, 1.5), same((BOOTSTRAP - ONSET) / FIT["width"])),
     "retained": (rounded(0.81, unit=1e-2), lambda: (retained(),) * 2),
     "midpoint": (rounded(0.893, unit=2e-3), lambda: rounded((1 + FIT["minimum"]) / 2, unit=1e-3)),
-    "excess": (rounded(0.63, unit=1e-2), lambda: tuple(v - 1 for v in rounded(1.64, unit=1e-2))),
+    "excess": (rounded(0.63, unit=1e-2), lambda: rounded(1.64 - 1, unit=1e-2)),
     "validity": (rounded(16, unit=0), same(40)),
     "active": (rounded(0.147, unit=1e-3), lambda: rounded(*TABLE_6_ACTIVE, unit=1e-3)),
     "exponent": (rounded(-0.674, unit=1e-3), exponents),

@@ -35,6 +35,7 @@ POINTS = 2.0  # of density
 DISTANCE = {"relu": (0.0, 0.03), **dict.fromkeys(SMOOTH, (0.9, 1.5))}  # §5.2: |z_low − μ| / σ
 LOWER = (2.0, 4.0)  # A.2: points of accuracy that GroupNorm costs
 ROUNDED = 0.5  # points: "~2–4"
+LEARNT = 20.0  # per cent: twice chance
 SGD: dict[str, Any] = {"optimizer": "sgd", "S": S}
 
 
@@ -206,6 +207,12 @@ def accuracy(rows: Sequence[Row]) -> Measured | Verdict:
     if len(seeds) < 2:
         return not_judged(f"{len(seeds)} seeds were run with GroupNorm", seeds=len(seeds))
     lost = {a: [by["batch", a, s] - by["group", a, s] for s in seeds] for a in FOUR if any(r["act"] == a for r in runs)}
+    levels = {n: float(np.mean([v for (norm, *_), v in by.items() if norm == n])) for n in ("batch", "group")}
+    if levels["group"] < LEARNT:
+        why = (
+            f"with GroupNorm the networks did not learn: accuracy {levels['group']:.3g} %, {levels['batch']:.3g} % with"
+        )
+        return not_judged(f"{why} BatchNorm", seeds=len(seeds))
     found = difference(np.mean(list(lost.values()), axis=0).tolist())
     return Measured(
         found.value,
@@ -214,7 +221,7 @@ def accuracy(rows: Sequence[Row]) -> Measured | Verdict:
         note="points of accuracy, BatchNorm minus GroupNorm, same recipe",
         facts={
             **{a: float(np.mean(v)) for a, v in lost.items()},
-            "accuracy with BatchNorm": float(np.mean([v for (norm, *_), v in by.items() if norm == "batch"])),
+            "accuracy with BatchNorm": levels["batch"],
         },
         ok=LOWER[0] - ROUNDED <= found.value <= LOWER[1] + ROUNDED,
     )

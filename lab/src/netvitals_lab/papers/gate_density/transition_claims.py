@@ -99,6 +99,12 @@ def oracle_numbers(rows: Sequence[Row]) -> dict[str, float]:
     return dict(zip(ORACLE, (*means, gap[at(13.0)], gap[at(25.0)], share[at(10.0)], share[at(25.0)]), strict=True))
 
 
+def coarse(rows: Sequence[Row]) -> str:
+    """The oracle's numbers are printed at stiffness 10, 13 and 25."""
+    missing = sorted({10.0, 13.0, 25.0} - {float(a) for r in rows for a in np.atleast_1d(r["alpha"])})
+    return f"stiffness {missing[0]:g} was not run: run it at a larger scale" if missing else ""
+
+
 def oracle_levels(rows: Sequence[Row]) -> Verdict:
     found = oracle_numbers(rows)
     worst = max(abs(v - ORACLE[k]) for k, v in found.items())
@@ -277,7 +283,7 @@ def momentum(rows: Sequence[Row]) -> Measured:
     )
 
 
-@claim("E25-levels", "every number within .05", uses={"check": "oracle"})
+@claim("E25-levels", "every number within .05", uses={"check": "oracle"}, obstacle=coarse)
 def oracle_anywhere(rows: Sequence[Row]) -> Verdict:
     """Over stiffness Adam has IoU .950, the oracle .794, PGD .811; the oracle's gap to Adam is .332 at 13 and .246 at
     25, its active share 1.12 and 1.64 times that of PGD at 10 and 25

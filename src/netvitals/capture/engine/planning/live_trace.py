@@ -94,7 +94,9 @@ class LiveTrace(Tracer):
 
     def ignore(self) -> None:
         """Record nothing more."""
-        self.error = RuntimeError("this forward pass is not traced")
+        self.error = RuntimeError(
+            "a part of the model is being compiled, so the operations of this forward pass are not recorded"
+        )
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if self.error is not None:
