@@ -148,7 +148,7 @@ def render_index(index: Index, pictures: Path | None = None) -> str:
         f"# {index.paper}: every table, figure and experiment",
         "",
         f"This table lists all {len(index.entries)} tables, figures and experiments of the paper: {counts}.",
-        f"The verdicts are from the [report of our own checks](../verdicts/{index.paper}.md), and the costs are estimates.",
+        f"The verdicts are from the [report of our own checks](../verdicts/{index.paper}.md). The costs are estimates.",
         "`netvitals studies --index docs/papers` writes this page.",
         "",
         *(f"- *{fate}*: {meaning}" for fate, meaning in FATES.items()),
