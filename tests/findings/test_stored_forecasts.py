@@ -91,7 +91,7 @@ def test_a_plateaus_end_is_told_until_its_day():
     assert "have fallen by half near step 80" in ahead["plateau forecast"].what
     leaves = rules(with_forecasts(event("plateau/leaves", 80.0, method="saddle")))
     assert "leave its plateau" in leaves["plateau forecast"].what
-    assert "At step 50 the loss began to fall faster" in leaves["plateau forecast"].why
+    assert "At step 50 the loss was falling faster and faster" in leaves["plateau forecast"].why
     copied = rules(with_forecasts(event("plateau/leaves", 80.0, method="saddle", conditions={"law": "look-ahead"})))
     assert "trained ahead from step 50, left the plateau" in copied["plateau forecast"].why
     assert "plateau forecast" not in rules(with_forecasts(event("plateau/drop@0.5", 30.0, made_at=10)))

@@ -166,7 +166,7 @@ def gauge_drift(context: Context) -> Iterator[Finding]:
         hits,
         what=lambda where, worst: (
             f"Since the start, the optimizer has moved the weights of {where} along directions that do not change the "
-            f"loss, by {worst.size:.2g} (the log of a scale factor, or a shift of the logits)."
+            f"loss. The shift is {worst.size:.2g} (log of a scale factor, or change of the mean logit)."
         ),
         why="The gradient is zero along such symmetry directions, but Adam's normalisation moves weights there anyway.",
         advice="No change is needed in float32. In low precision, netvitals.optim.BalancedAdam avoids this drift.",

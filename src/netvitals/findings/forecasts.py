@@ -92,7 +92,7 @@ def plateau_end(context: Context) -> Iterator[Finding]:
     """The end of the plateau the loss is on."""
     for f in _open(context, "plateau/"):
         event = "leave its plateau" if f.quantity == "plateau/leaves" else "have fallen by half"
-        why = f"At step {f.made_at} the loss began to fall faster, as is typical before the end of a plateau."
+        why = f"At step {f.made_at} the loss was falling faster and faster, as is typical before the end of a plateau."
         if f.conditions.get("law") == "look-ahead":
             why = f"A copy of the model, trained ahead from step {f.made_at}, left the plateau at the forecast step."
         yield Finding(
