@@ -231,16 +231,16 @@ def test_vitals_by_name():
 @pytest.mark.parametrize(
     ("change", "error", "sentence"),
     [
-        ({"every": 0}, ValueError, "every must be a whole number of steps, 1 or more, got 0"),
-        ({"every": 2.5}, ValueError, "every must be a whole number"),
+        ({"every": 0}, ValueError, "every= must be a whole number of steps, 1 or more, got 0"),
+        ({"every": 2.5}, ValueError, "every= must be a whole number"),
         ({"model": nn.ReLU()}, ValueError, "ReLU has no parameters"),
         ({"model": "resnet"}, TypeError, "watch needs a torch.nn.Module, got a str"),
         ({"model": nn.LazyLinear(3)}, ValueError, "run one batch through the model before"),
         ({"vitals": ["gate"]}, ValueError, "did you mean gates"),
-        ({"vitals": "gates"}, TypeError, "vitals must be a list"),
-        ({"optimizer": "adam"}, TypeError, "optimizer must be a torch.optim.Optimizer"),
-        ({"probe": (1,)}, TypeError, "probe must be"),
-        ({"probe": (torch.randn(2, 4), None, "loss")}, TypeError, "probe must be"),
+        ({"vitals": "gates"}, TypeError, "vitals= must be a list"),
+        ({"optimizer": "adam"}, TypeError, "optimizer= must be a torch.optim.Optimizer"),
+        ({"probe": (1,)}, TypeError, "probe= must be"),
+        ({"probe": (torch.randn(2, 4), None, "loss")}, TypeError, "probe= must be"),
     ],
 )
 def test_bad_input_gets_a_sentence(change, error, sentence):
@@ -271,9 +271,9 @@ def test_a_closed_watch_says_so_and_closing_twice_is_harmless():
 
 def test_a_loss_that_is_no_number_gets_a_sentence():
     with nv.watch(net(), vitals=[Height()]) as watching:
-        with pytest.raises(ValueError, match=r"loss must be one number, got a tensor of shape \(3,\)"):
+        with pytest.raises(ValueError, match=r"loss= must be one number, got a tensor of shape \(3,\)"):
             watching.step(torch.zeros(3))
-        with pytest.raises(TypeError, match="loss must be a number"):
+        with pytest.raises(TypeError, match="loss= must be a number"):
             watching.step("low")
 
 

@@ -108,8 +108,8 @@ CODES: dict[str, Code] = {
     ),
     "probe-failed": Code(
         "The batch of `probe=` could not be measured",
-        "Before training starts, the watch runs the model and the loss once on the batch of `probe=`. This raised an "
-        "error.",
+        "Before training starts, the watch runs the model and the loss once on the batch of `probe=`. The model or "
+        "the loss raised an error.",
         "Run `loss_fn(model(x), y).backward()` with the `x`, `y` and `loss_fn` of the probe. If this works, leave "
         "`probe` out or name fewer vital signs (`vitals=`), and please report the message.",
     ),

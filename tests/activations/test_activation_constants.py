@@ -109,6 +109,6 @@ def test_what_does_not_exist_is_said():
     assert "undefined" in str(A.constants("elu"))
     with pytest.raises(ValueError, match="not elementwise"):
         A.constants("topk:gelu:0.5")
-    with pytest.raises(ValueError, match="clock must be 't'"):
+    with pytest.raises(ValueError, match="clock= must be 't'"):
         A.constants("tanh").drive(4, 64, clock="x")
     assert A.constants("identity").drive(3, 4) == pytest.approx(2.0) and A.constants("identity").lam == 0

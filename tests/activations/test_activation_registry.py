@@ -137,7 +137,7 @@ def test_an_unknown_name_lists_the_nearest():
         ("topk:0.5", "must be written as topk:SPEC:SPARSITY"),
         ("topk:gelu:1.5", "fraction between 0 and 1"),
         ("centered", "needs its name"),
-        ("relu2:-1", "clip must be positive"),
+        ("relu2:-1", "clip= must be positive"),
         ("quantile_relu:2", "fraction between 0 and 1"),
         ("sigmoid:0", "stiffness k of"),
     ],

@@ -226,7 +226,7 @@ def test_gelu_inactive_mass_is_not_monotone_in_sigma():
 def test_density_without_spread_is_the_side_of_the_mean():
     c = A.crossings("gelu", 0.1)
     assert c.density(torch.tensor([-0.6, -0.5, -1.5]), 0.0).tolist() == [0.0, 1.0, 1.0]
-    with pytest.raises(ValueError, match="sigma must not be negative"):
+    with pytest.raises(ValueError, match="sigma= must not be negative"):
         c.density(0.0, -1.0)
 
 

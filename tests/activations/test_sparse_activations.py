@@ -124,7 +124,7 @@ def test_a_running_threshold_starts_at_the_first_batch_and_moves_by_its_momentum
 def test_running_thresholds_need_a_shared_competition():
     with pytest.raises(ValueError, match="granularity channel, batch or global"):
         TopK(nn.ReLU(), 0.5, "token", running=True)
-    with pytest.raises(ValueError, match=r"granularity must be one of .* got 'row'"):
+    with pytest.raises(ValueError, match=r"granularity= must be one of .* got 'row'"):
         TopK(nn.ReLU(), 0.5, "row")
 
 

@@ -148,8 +148,8 @@ def test_a_class_of_ones_own_needs_only_a_name_and_a_method():
 @pytest.mark.parametrize(
     ("vitals", "sentence"),
     [
-        ([Fragile], "a vital sign must be an instance with a name"),
-        ([object()], "a vital sign must be an instance with a name"),
+        ([Fragile], "a vital sign must be an object with an attribute name"),
+        ([object()], "a vital sign must be an object with an attribute name"),
         ([type("Blind", (), {"name": "blind"})()], "has none of the methods"),
     ],
 )

@@ -143,7 +143,7 @@ def test_several_inputs(x, echo):
 def test_bad_input_gets_a_sentence(batch, loss, sentence, echo):
     with pytest.raises(TypeError, match=sentence):
         observe(nn.Linear(3, 2), loss, batch, vitals=[echo], mode="train")
-    with pytest.raises(ValueError, match="mode must be"):
+    with pytest.raises(ValueError, match="mode= must be"):
         observe(nn.Linear(3, 2), None, torch.randn(4, 3), vitals=[echo], mode="sideways")
 
 

@@ -82,9 +82,9 @@ def test_a_function_of_the_user(capsys, tmp_path, monkeypatch):
     ("arguments", "sentence"),
     [
         (["gleu"], "there is no activation 'gleu'; nearest: gelu"),
-        (["gelu", "--theta", "-1"], "theta must not be negative"),
+        (["gelu", "--theta", "-1"], "theta= must not be negative"),
         (["softplus:x"], "is not a number"),
-        (["gelu", "--width", "0"], "width must be at least 1"),
+        (["gelu", "--width", "0"], "width= must be at least 1"),
     ],
 )
 def test_wrong_input_gets_one_sentence_and_exit_code_2(capsys, arguments, sentence):

@@ -147,7 +147,7 @@ class Odd(nn.Module):
     ("node", "sentence"),
     [
         ("spare", "node 'spare' does not influence"),
-        ("pick", "node 'pick' returns Tensor of int64, nothing that can be differentiated"),
+        ("pick", "node 'pick' returns Tensor of int64, which cannot be differentiated"),
         ("never", "node 'never' is not called in the forward pass"),
         ("usde", "no module matches 'usde'; did you mean used"),
     ],
@@ -161,7 +161,7 @@ def test_default_nodes_leave_out_what_cannot_be_measured():
     found = between_layers(Odd(), F.cross_entropy, batch(), probes=4)
     assert found.nodes == ("used",)
     assert found.skipped == {
-        "pick": "returns Tensor of int64, nothing that can be differentiated",
+        "pick": "returns Tensor of int64, which cannot be differentiated",
         "spare": "does not influence the loss",
     }
     assert "skipped: pick (returns Tensor of int64" in str(found)
@@ -211,10 +211,10 @@ def test_nothing_is_left_behind_in_memory():
 @pytest.mark.parametrize(
     ("wrong", "error", "sentence"),
     [
-        ({"method": "guess"}, ValueError, "method is 'guess', expected one of 'stochastic', 'exact'"),
-        ({"reduction": "sum"}, ValueError, "reduction is 'sum'"),
-        ({"space": "weights"}, ValueError, "space is 'weights'"),
-        ({"probes": 1}, ValueError, "probes is 1, expected an integer of at least 2"),
+        ({"method": "guess"}, ValueError, "method= must be one of 'stochastic', 'exact', got 'guess'"),
+        ({"reduction": "sum"}, ValueError, "reduction= must be .* got 'sum'"),
+        ({"space": "weights"}, ValueError, "space= must be .* got 'weights'"),
+        ({"probes": 1}, ValueError, "probes= must be an integer of at least 2, got 1"),
         ({"nodes": []}, ValueError, "is empty"),
         ({"nodes": lambda n, m: False}, ValueError, "selected none"),
         ({"space": "parameter", "reduction": "joint"}, ValueError, "all examples share the parameters"),
@@ -230,7 +230,11 @@ def test_wrong_options(wrong, error, sentence):
     [
         (("net", F.cross_entropy, (torch.zeros(1, 4), torch.zeros(1))), TypeError, "must be a torch.nn.Module"),
         ((net(), "msee", (torch.zeros(1, 4), torch.zeros(1))), ValueError, "there is no loss 'msee'; did you mean mse"),
-        ((net(), (torch.zeros(1, 4), torch.zeros(1)), F.cross_entropy), TypeError, "order is .model, loss_fn, batch"),
+        (
+            (net(), (torch.zeros(1, 4), torch.zeros(1)), F.cross_entropy),
+            TypeError,
+            "order of arguments is .model, loss_fn, batch",
+        ),
         ((net(), F.cross_entropy, torch.zeros(3, 4)), TypeError, "must be a pair"),
         ((net(), F.cross_entropy, (torch.zeros(0, 4), torch.zeros(0, dtype=torch.long))), ValueError, "batch is empty"),
         ((net(), F.cross_entropy, (3, 4)), ValueError, "no input tensor"),
@@ -250,7 +254,7 @@ def test_a_summed_loss_is_refused_where_examples_are_kept_apart():
 
 def test_blocks_of_a_stochastic_result_do_not_exist():
     found = between_layers(net(), F.cross_entropy, batch(), probes=4)
-    with pytest.raises(ValueError, match="use method='exact'"):
+    with pytest.raises(ValueError, match="Use method='exact'"):
         found.block("1", "3")
     with pytest.raises(KeyError, match="no node 'x'"):
         found.at("x", "1")

@@ -163,7 +163,7 @@ def test_modes(task):
     assert trained.resonance[0, 0] != pytest.approx(evaluated.resonance[0, 0], rel=0.1)
     again = between_layers(net.eval(), "ce", (x, y), probes=4, nodes=["0"])
     assert again.resonance == pytest.approx(evaluated.resonance)
-    with pytest.raises(ValueError, match="mode must be 'train', 'eval' or 'as_is'"):
+    with pytest.raises(ValueError, match="mode= must be 'train', 'eval' or 'as_is'"):
         between_layers(net, "ce", (x, y), mode=True)
 
 

@@ -83,7 +83,7 @@ def test_noise_has_the_kind_of_the_batch_and_nothing_of_it():
 
 
 def test_bad_input_gets_a_sentence():
-    with pytest.raises(ValueError, match="steps is the number of training steps"):
+    with pytest.raises(ValueError, match="steps= is the number of training steps"):
         drift.random_data_control(lambda: perceptron(nn.ReLU), "cross_entropy", BATCH, steps=0)
     with pytest.raises(ValueError, match="smaller learning rate"):
         drift.random_data_control(

@@ -82,7 +82,7 @@ def test_trend_of_a_trajectory():
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
-        (lambda: trends.correlate(np.zeros((2, 4)), np.zeros((2, 4))), "at least 3 moments, got"),
+        (lambda: trends.correlate(np.zeros((2, 4)), np.zeros((2, 4))), "at least 3 times, got"),
         (lambda: trends.correlate(np.zeros((5, 4)), np.zeros((5, 3))), "got \\(5, 4\\) and \\(5, 3\\)"),
         (lambda: trends.correlate(np.zeros((5, 4)), np.zeros((5, 4)), "kendall"), "'kendall'"),
         (lambda: gate_trends.trend([0.1, 0.2], [0]), "2 values need as many times"),

@@ -150,7 +150,7 @@ def test_sites_after_an_addition_are_told_apart():
     assert report.density(0.01, follows="post_add") > report.density(0.01, follows="bn_direct")
     table = str(report)
     assert "post_add, by element" in table and "all, by channel" in table and "1.outer" in table
-    with pytest.raises(ValueError, match="no site that follows 'nothing'"):
+    with pytest.raises(ValueError, match="no activation site has follows='nothing'"):
         report.density(0.01, follows="nothing")
 
 
@@ -207,13 +207,13 @@ def test_what_mixes_elements_is_skipped_with_the_reason(batch):
         ({"batch": torch.full((4, 20), float("nan"))}, "80 of 80 values that are NaN or infinite"),
         ({"batch": torch.randn(1, 20)}, r"BatchNorm \(1\) cannot compute statistics of a batch of 1"),
         ({"batch": torch.empty(0, 20)}, "no tensor with elements"),
-        ({"backend": "guess"}, "backend must be 'local_vjp' or 'ratio', got 'guess'"),
-        ({"mode": "batch"}, "mode must be 'train', 'eval' or 'as_is'"),
+        ({"backend": "guess"}, "backend= must be 'local_vjp' or 'ratio', got 'guess'"),
+        ({"mode": "batch"}, "mode= must be 'train', 'eval' or 'as_is'"),
         ({"backend": "ratio"}, "give loss_fn"),
         ({"thetas": ()}, "one or more non-negative thresholds"),
         ({"thetas": (-1,)}, "non-negative"),
         ({"model": nn.Sequential(nn.Linear(20, 2))}, "no activation whose gates could be measured"),
-        ({"model": nn.Sequential(nn.Linear(20, 2), nn.Softmax(-1))}, "depends on other places"),
+        ({"model": nn.Sequential(nn.Linear(20, 2), nn.Softmax(-1))}, "depends on several inputs"),
     ],
 )
 def test_wrong_input_gets_a_sentence(batch, change, sentence):
@@ -264,7 +264,7 @@ def test_questions_that_the_report_cannot_answer(batch):
     report = gates.measure(bn_mlp(nn.ReLU), batch, mode="train")
     with pytest.raises(ValueError, match=r"measured at theta = 0.01, 0.1, not at 0.05"):
         report.density(0.05)
-    with pytest.raises(ValueError, match="pooling must be"):
+    with pytest.raises(ValueError, match="pooling= must be"):
         report.density(0.1, pooling="layer")
     with pytest.raises(ValueError, match="from 1 to 99"):
         report.sites["2"].quantile(0)

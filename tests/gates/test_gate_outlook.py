@@ -158,7 +158,7 @@ def test_exempt_norms_decide():
 
 def test_bad_input_gets_a_sentence():
     sgd = torch.optim.SGD([torch.ones(1, requires_grad=True)], lr=0.1, weight_decay=1e-3)
-    with pytest.raises(ValueError, match="steps is the number"):
+    with pytest.raises(ValueError, match="steps= is the number"):
         gates.will_collapse(sgd, None, 0)
     with pytest.raises(TypeError, match="must be a torch"):
         gates.will_collapse(nn.Linear(1, 1), None, 10)

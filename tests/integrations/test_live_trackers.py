@@ -199,7 +199,7 @@ def test_what_is_no_tracker_gets_a_sentence(wrong):
     from torch.optim import optimizer
 
     before = len(optimizer._global_optimizer_post_hooks)
-    with pytest.raises(TypeError, match=r"log must be|client, run_id"):
+    with pytest.raises(TypeError, match=r"log= must be|client, run_id"):
         nv.watch(net(), log=wrong)
     assert len(optimizer._global_optimizer_post_hooks) == before
 

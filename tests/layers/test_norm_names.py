@@ -86,9 +86,9 @@ def test_group_norm_of_vectors_keeps_information():
         (("bach", 8, 2), "no norm 'bach'; the nearest names are .*batch"),
         (("quantile", 8, 2), "expected quantile:Q"),
         (("rms:3", 8, 2), "expected rms"),
-        (("batch", 8, 5), "ndim must be 2"),
+        (("batch", 8, 5), "ndim= must be 2"),
         (("group:3", 16, 4), "group:3.* 16 channels"),
-        (("quantile:0.5:rows", 8, 4), "search must be one of .* got 'rows'"),
+        (("quantile:0.5:rows", 8, 4), "search= must be one of .* got 'rows'"),
     ],
 )
 def test_wrong_names_get_a_sentence(arguments, sentence):

@@ -125,9 +125,9 @@ def test_the_token_centre_is_causal_and_takes_any_length():
 def test_the_position_centre_refuses_another_length_in_a_sentence():
     norm = L.QuantileLayerNorm(16, 0.75, "position")
     norm(torch.randn(2, 9, 16))
-    with pytest.raises(ValueError, match=r"9 positions, .* but the input has 5"):
+    with pytest.raises(ValueError, match=r"9 positions, but the input has 5"):
         norm(torch.randn(2, 5, 16))
-    with pytest.raises(ValueError, match=r"9 positions, .* but the input has 5"):
+    with pytest.raises(ValueError, match=r"9 positions, but the input has 5"):
         norm.eval()(torch.randn(2, 5, 16))
 
 
@@ -176,8 +176,8 @@ def test_half_precision_inputs_keep_their_dtype():
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: L.QuantileBatchNorm2d(3, 1.5), r"q must be a fraction in \[0, 1\)"),
-        (lambda: L.QuantileBatchNorm2d(3, 0.5, "rows"), "search must be one of .* got 'rows'"),
+        (lambda: L.QuantileBatchNorm2d(3, 1.5), r"q= must be a fraction in \[0, 1\)"),
+        (lambda: L.QuantileBatchNorm2d(3, 0.5, "rows"), "search= must be one of .* got 'rows'"),
         (lambda: L.QuantileBatchNorm2d(3, 0.5)(torch.randn(2, 3)), r"got shape \(2, 3\)"),
         (lambda: L.QuantileBatchNorm2d(3, 0.5)(torch.randn(2, 4, 5, 5)), "3 channels in the second"),
         (lambda: L.BatchNorm2dPreStop(3, 0), "at least 1"),

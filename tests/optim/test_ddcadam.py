@@ -208,7 +208,7 @@ def refuse(words, make):
 def test_wrong_use_is_refused_and_parameters_untouched():
     pair = lambda m: optim.relu_rescale(m[0].weight, m[2].weight)
     refuse("was not given", lambda m: optim.DDCAdam(m[0].parameters(), [pair(m)]))
-    refuse("vertical must be one of", lambda m: optim.DDCAdam(m.parameters(), vertical="up"))
+    refuse("vertical= must be one of", lambda m: optim.DDCAdam(m.parameters(), vertical="up"))
     refuse(
         "channels",
         lambda m: optim.DDCAdam(m.parameters(), [optim.channel_rescale([(m[0].bias, 0)], [(m[2].weight, 0)])]),

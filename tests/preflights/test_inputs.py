@@ -100,7 +100,7 @@ def test_an_empty_loader_and_wrong_arguments_get_sentences():
         nv.preflight(model, "ce", [])
     with pytest.raises(TypeError, match=r"needs a torch\.nn\.Module.* the order of arguments is"):
         nv.preflight("ce", model, [classes()])
-    with pytest.raises(TypeError, match=r"optimizer must be a torch\.optim\.Optimizer"):
+    with pytest.raises(TypeError, match=r"optimizer= must be a torch\.optim\.Optimizer"):
         nv.preflight(model, "ce", [classes()], 0.1)
     with pytest.raises(ValueError, match="must both be positive"):
         nv.preflight(model, "ce", [classes()], batches=0)

@@ -32,7 +32,7 @@ def test_pictures(deep):
     assert dot.startswith("digraph") and '"1" -> "3"' in dot and "style=dashed" in dot
     heat = picture.heatmap(deep, "gn_gap")
     assert heat["labels"] == list(deep.nodes) and heat["z"] == deep.gn_gap.tolist() and heat["title"] == "gn gap"
-    with pytest.raises(ValueError, match="weight is 'size'"):
+    with pytest.raises(ValueError, match=r"weight= must be .* got 'size'"):
         picture.heatmap(deep, "size")
 
 

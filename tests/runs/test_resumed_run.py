@@ -84,9 +84,9 @@ def test_another_model_is_refused_and_the_run_left_as_it_was(tmp_path):
 
 @pytest.mark.parametrize("bad", [-1, 1.5, "yes", None])
 def test_a_bad_resume_gets_a_sentence(tmp_path, bad):
-    with pytest.raises(ValueError, match="resume must be True, False or the step"):
+    with pytest.raises(ValueError, match="resume= must be True, False or the step"):
         nv.watch(model(), run=tmp_path / "r", resume=bad)
-    with pytest.raises(ValueError, match="resume needs run="):
+    with pytest.raises(ValueError, match="resume= needs run="):
         nv.watch(model(), resume=True)
 
 

@@ -116,7 +116,7 @@ def test_findings_are_stored_and_replaced(tmp_path):
         assert open_run(tmp_path / "r").findings() == [first, Finding("info", "", "two")]
         writer.replace_findings([Finding("critical", "b", "three", sites=("b", "c"))])
     assert open_run(tmp_path / "r").findings() == [Finding("critical", "b", "three", sites=("b", "c"))]
-    with pytest.raises(ValueError, match="severity must be one of"):
+    with pytest.raises(ValueError, match="severity= must be one of"):
         Finding("bad", "", "x")  # type: ignore[arg-type]
 
 

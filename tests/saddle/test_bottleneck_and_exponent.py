@@ -73,7 +73,7 @@ def test_fit_with_seeds_missing_runs_and_logarithms():
         saddle.fit_exponent([0.1, 0.2], [1.0, 2.0])
     with pytest.raises(ValueError, match="one row per eps"):
         saddle.fit_exponent([0.1, 0.2, 0.3], [1.0, 2.0])
-    with pytest.raises(ValueError, match="give the number of small layers r"):
+    with pytest.raises(ValueError, match="needs r, the number of small layers"):
         saddle.fit_exponent(eps, times).agrees()
 
 

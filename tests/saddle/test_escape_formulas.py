@@ -187,9 +187,9 @@ def test_hardtanh_is_refused():
 
 
 def test_no_positive_drive_is_refused():
-    with pytest.raises(ValueError, match="no positive escape rate"):
+    with pytest.raises(ValueError, match="does not leave the saddle at zero"):
         saddle.drive(lambda u: u - 0.5 * u**3, 4, 8)  # class B3 with h = 1 − 3a < 0
-    with pytest.raises(ValueError, match="no positive escape rate"):
+    with pytest.raises(ValueError, match="does not leave the saddle at zero"):
         saddle.drive("tanh", 4, 8, beta=-1.0)
 
 

@@ -78,7 +78,7 @@ def test_without_evidence_nothing_is_said(spoil, why):
     import re
 
     assert re.search(why, found.reason), found
-    with pytest.raises(ValueError, match="no growth of the loss slope"):
+    with pytest.raises(ValueError, match="slope of the loss cannot be extrapolated"):
         rate_left(found, 0.5, 1.0)
 
 

@@ -43,7 +43,7 @@ def test_bad_plans():
         saddle.plan("tanh", 4, 64, steps=1e-6, lr=1.0)
     with pytest.raises(ValueError, match="between 0 and the threshold"):
         saddle.plan("tanh", 4, 64, eps=2.0)
-    with pytest.raises(ValueError, match="r is the number of small layers"):
+    with pytest.raises(ValueError, match="r= is the number of small layers"):
         saddle.plan("tanh", 4, 64, eps=0.01, r=9)
     with pytest.raises(ValueError, match="does not cover"):
         saddle.plan("elu", 4, 64, eps=0.01)

@@ -148,7 +148,7 @@ def test_no_small_layer_no_forecast_and_bad_arguments():
     assert forecast_live([latest], lr=0.1, r=2).known
     with pytest.raises(ValueError, match="at least one measurement"):
         forecast_live([], lr=0.1)
-    with pytest.raises(ValueError, match="rule must be"):
+    with pytest.raises(ValueError, match="rule= must be"):
         forecast_live([latest], lr=0.1, rule="muon")
     with pytest.raises(ValueError, match="positive"):
         forecast_live([latest], lr=-0.1)

@@ -118,7 +118,7 @@ def test_a_checkup_measures_it_once():
     [
         ({"min_steps": 0}, "at least 1"),
         ({"share": -0.1}, "must not be negative"),
-        ({"alert": ["heat"]}, "no matrix 'heat'"),
+        ({"alert": ["heat"]}, "got 'heat'"),
     ],
 )
 def test_wrong_options_get_a_sentence(options, words):

@@ -60,7 +60,7 @@ def gauss_hermite(
     """
     if n < 1 or dim < 1:
         raise ValueError(
-            f"n is the number of Gauss–Hermite nodes and dim the dimension; both must be at least 1, got n={n}, "
+            f"n= is the number of Gauss–Hermite nodes and dim= the dimension; both must be at least 1, got n={n}, "
             f"dim={dim}"
         )
     if n**dim > 50_000_000:
@@ -99,10 +99,10 @@ def expect(
     True
     """
     if method not in ("auto", "hermite", "panels"):
-        raise ValueError(f"method must be 'auto', 'hermite' or 'panels', got {method!r}")
+        raise ValueError(f"method= must be 'auto', 'hermite' or 'panels', got {method!r}")
 
     if not sigma >= 0:
-        raise ValueError(f"sigma must not be negative, got {sigma}")
+        raise ValueError(f"sigma= must not be negative, got {sigma}")
 
     def integral(points: np.ndarray, weights: np.ndarray) -> float:
         with torch.no_grad():
@@ -154,7 +154,7 @@ def hermite_coefficients(fn: Callable[[Tensor], Tensor], degree: int, n: int = 1
     [0.0, 3.0, 0.0, 1.0]
     """
     if degree < 0:
-        raise ValueError(f"degree must not be negative, got {degree}")
+        raise ValueError(f"degree= must not be negative, got {degree}")
 
     def polynomial(k: int) -> Callable[[Tensor], Tensor]:
         def product(g: Tensor) -> Tensor:

@@ -99,7 +99,7 @@ def topk_mask(x: Tensor, sparsity: float, granularity: str = "token", channel_di
     """
     share(sparsity, "sparsity")
     if granularity not in GRANULARITIES:
-        raise ValueError(f"granularity must be one of {', '.join(GRANULARITIES)}, got {granularity!r}")
+        raise ValueError(f"granularity= must be one of {', '.join(GRANULARITIES)}, got {granularity!r}")
     rows, shape = _groups(x.detach(), granularity, channel_dim)
     n = rows.shape[-1]
     kept = rows.topk(n - below(sparsity, n), dim=-1, sorted=False).indices
@@ -186,7 +186,7 @@ class TopK(nn.Module):
     ) -> None:
         super().__init__()
         if granularity not in GRANULARITIES:
-            raise ValueError(f"granularity must be one of {', '.join(GRANULARITIES)}, got {granularity!r}")
+            raise ValueError(f"granularity= must be one of {', '.join(GRANULARITIES)}, got {granularity!r}")
         if running and granularity in ("token", "sample"):
             raise ValueError(
                 f"a running threshold must have granularity channel, batch or global, got {granularity!r}: with this "
@@ -307,7 +307,7 @@ class QuantileReLU(nn.Module):
     ) -> None:
         super().__init__()
         if mode not in MODES:
-            raise ValueError(f"mode must be one of {', '.join(MODES)}, got {mode!r}")
+            raise ValueError(f"mode= must be one of {', '.join(MODES)}, got {mode!r}")
         self.q = share(q, "q")
         self.mode: Mode = mode
         self.signed = signed

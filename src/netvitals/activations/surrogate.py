@@ -117,7 +117,7 @@ class NoisyReLU(nn.Module):
     ) -> None:
         super().__init__()
         if noise not in ("half_normal", "normal"):
-            raise ValueError(f"noise must be 'half_normal' or 'normal', got {noise!r}")
+            raise ValueError(f"noise= must be 'half_normal' or 'normal', got {noise!r}")
         self.alpha = alpha
         self.scale = scale
         self.noise = noise

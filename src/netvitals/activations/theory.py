@@ -78,7 +78,7 @@ class Constants:
     def kappa(self, depth: int, beta: float = 1.0) -> float:
         """κ = β h α^{L−1} for a ``depth`` of L weight matrices and a teacher of strength ``beta``."""
         if depth < 1:
-            raise ValueError(f"depth is the number of weight matrices and must be at least 1, got {depth}")
+            raise ValueError(f"depth= is the number of weight matrices and must be at least 1, got {depth}")
         if math.isnan(self.slope) and depth > 1:
             raise ValueError(
                 "the rate at which the network escapes the saddle at zero needs the slope f'(0), which this "
@@ -96,7 +96,7 @@ class Constants:
                 f"steps), got {clock!r}"
             )
         if width < 1:
-            raise ValueError(f"width must be at least 1, got {width}")
+            raise ValueError(f"width= must be at least 1, got {width}")
         kappa = self.kappa(depth, beta)
         return kappa * math.sqrt(width) if clock == "t" else kappa / math.sqrt(width)
 

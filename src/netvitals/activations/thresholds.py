@@ -68,7 +68,7 @@ class Crossings:
         s = torch.as_tensor(sigma, dtype=torch.float64, device=m.device)
         m, s = torch.broadcast_tensors(m, s)
         if (s < 0).any():
-            raise ValueError(f"sigma must not be negative, got {float(s.min())}")
+            raise ValueError(f"sigma= must not be negative, got {float(s.min())}")
         total = torch.zeros_like(m)
         safe = torch.where(s > 0, s, torch.ones_like(s))
         for a, b in self.intervals:
@@ -122,7 +122,7 @@ def crossings(f: Activation, theta: float) -> Crossings:
     (0.0, -inf)
     """
     if not theta >= 0:
-        raise ValueError(f"theta must not be negative, got {theta}: it is compared with the absolute value |f'|")
+        raise ValueError(f"theta= must not be negative, got {theta}: it is compared with the absolute value |f'|")
     return _of(Key(f), float(theta))
 
 

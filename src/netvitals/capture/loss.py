@@ -90,12 +90,12 @@ def resolve_loss(loss_fn: LossFn) -> Callable[..., Tensor] | None:
     """
     if isinstance(loss_fn, type):
         name = loss_fn.__name__
-        raise TypeError(f"loss_fn is the class {name}, expected an instance: give {name}()")
+        raise TypeError(f"loss_fn= is the class {name}, expected an instance: give {name}()")
     if loss_fn is None or callable(loss_fn):
         return loss_fn
     if not isinstance(loss_fn, str):
         raise TypeError(
-            f"loss_fn must be a function of (output, target) or one of {', '.join(LOSSES)}, got a "
+            f"loss_fn= must be a function of (output, target) or one of {', '.join(LOSSES)}, got a "
             f"{type(loss_fn).__name__}; the order of arguments is (model, loss_fn, batch)"
         )
     if loss_fn not in LOSSES:

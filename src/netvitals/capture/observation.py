@@ -206,7 +206,7 @@ def in_mode(model: nn.Module, mode: Mode) -> Iterator[None]:
     True
     """
     if mode not in ("train", "eval", "as_is"):
-        raise ValueError(f"mode must be 'train', 'eval' or 'as_is', got {mode!r}")
+        raise ValueError(f"mode= must be 'train', 'eval' or 'as_is', got {mode!r}")
     if mode != "as_is":
         for module in model.modules():
             module.training = mode == "train" and not isinstance(module, DROPOUTS)

@@ -97,7 +97,7 @@ class Task:
             what = (
                 f"a tensor of shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
             )
-            raise TypeError(f"loss_fn must return one number as a tensor, got {what} {hint('no-loss')}")
+            raise TypeError(f"loss_fn= must return one number as a tensor, got {what} {hint('no-loss')}")
         return found.reshape(()) if found.ndim else found  # no operation of ours in its graph
 
     @property
@@ -157,7 +157,7 @@ def task_of(
     (3, 0)
     """
     if not isinstance(model, nn.Module):
-        raise TypeError(f"model must be a torch.nn.Module, got a {type(model).__name__}")
+        raise TypeError(f"model= must be a torch.nn.Module, got a {type(model).__name__}")
     check_values(model)
     loss_fn = resolve_loss(loss_fn)
     if forward is not None:
@@ -178,9 +178,9 @@ def task_of(
         name = next((n for n in TARGETS if n in inputs), None)
         if name is None:
             raise TypeError(
-                f"loss_fn needs a target, but this dict has only {', '.join(map(str, inputs))} and none of "
-                f"{', '.join(TARGETS)}. Give (inputs, target), or leave loss_fn out if the model returns its own loss "
-                f"{hint('no-loss')}"
+                f"loss_fn= needs a target, but this dict has only {', '.join(map(str, inputs))} and none of "
+                f"{', '.join(TARGETS)}. Give (inputs, target), or leave loss_fn out if the model returns its own "
+                f"loss {hint('no-loss')}"
             )
         del inputs[name]
         return Task(model=model, loss_fn=loss_fn, args=(), kwargs=inputs, targets=target)

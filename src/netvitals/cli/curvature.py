@@ -50,7 +50,7 @@ def examine_curvature(
     from netvitals.cli.checkup import made
 
     if mode not in ("as_is", "train", "eval"):
-        raise ValueError(f"mode must be as_is, train or eval, got {mode!r}")
+        raise ValueError(f"mode= must be as_is, train or eval, got {mode!r}")
     model, loss_fn, batch = made(target)
     options: dict[str, Any] = {"probes": probes, "refine": refine, "nodes": nodes or None, "mode": mode}
     options["resume"] = resume

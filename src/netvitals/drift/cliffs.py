@@ -130,11 +130,11 @@ def cliff(
     """
     x, y = np.asarray(sparsity, dtype=np.float64), np.asarray(accuracy, dtype=np.float64)
     if x.shape != y.shape or x.ndim != 1:
-        raise ValueError(f"sparsity and accuracy must be two lists of the same length, got {x.shape} and {y.shape}")
+        raise ValueError(f"sparsity= and accuracy= must be two lists of the same length, got {x.shape} and {y.shape}")
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
-        raise ValueError("sparsity and accuracy must be finite: leave out diverged runs, and report how many")
+        raise ValueError("sparsity= and accuracy= must be finite: leave out diverged runs, and report how many")
     if x.size and not (x.min() >= 0 and x.max() <= 1):
-        raise ValueError(f"sparsity must be a fraction from 0 to 1, got {x.min():g} to {x.max():g}")
+        raise ValueError(f"sparsity= must be a fraction from 0 to 1, got {x.min():g} to {x.max():g}")
     dense = float(y[x == x.min()].mean()) if reference is None and x.size else reference
     if dense is None or not dense > 0:
         raise ValueError(f"the reference accuracy must be positive, got {dense}")

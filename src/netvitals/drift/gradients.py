@@ -66,7 +66,7 @@ def check_reduction(reduction: str) -> None:
     """A sentence where the way to reduce a gradient is none of those known."""
     if reduction not in ("mean", "sum"):
         raise ValueError(
-            f"reduction must be 'mean' or 'sum', the same reduction over the batch as in the loss; got {reduction!r}"
+            f"reduction= must be 'mean' or 'sum', the same reduction over the batch as in the loss; got {reduction!r}"
         )
 
 

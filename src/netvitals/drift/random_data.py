@@ -186,7 +186,7 @@ def random_data_control(
     (['1', '3'], ['0.weight', '2.weight', '4.weight'])
     """
     if steps < 1:
-        raise ValueError(f"steps is the number of training steps and must be at least 1, got {steps}")
+        raise ValueError(f"steps= is the number of training steps and must be at least 1, got {steps}")
     batches = list(itertools.islice(batches_of(batch), steps))
     if not batches:
         raise ValueError("the loader yields no batch: give a loader with at least one batch")

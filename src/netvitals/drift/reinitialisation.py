@@ -250,7 +250,7 @@ def models_of(factory: Callable[[], nn.Module], count: int, seed: int) -> Iterat
         raise ValueError(f"the spread over initialisations needs at least {FEWEST} initialisations, got inits={count}")
     if isinstance(factory, nn.Module) or not callable(factory):
         raise TypeError(
-            "factory must be a function that makes a new model each time, such as lambda: MyModel(); got a "
+            "factory= must be a function that makes a new model each time, such as lambda: MyModel(); got a "
             f"{type(factory).__name__}"
         )
     first: list[Tensor] = []
@@ -259,7 +259,7 @@ def models_of(factory: Callable[[], nn.Module], count: int, seed: int) -> Iterat
             torch.manual_seed(seed + i)
             model = factory()
             if not isinstance(model, nn.Module):
-                raise TypeError(f"factory must return a torch.nn.Module, got a {type(model).__name__}")
+                raise TypeError(f"factory= must return a torch.nn.Module, got a {type(model).__name__}")
             if i == 0:
                 first = [p.detach().clone() for p in model.parameters()]
             elif i == 1 and all(torch.equal(a, b) for a, b in zip(first, model.parameters())):

@@ -200,7 +200,7 @@ def measure(
     (8, ['0', '2'])
     """
     if not 0 <= tau < 1:
-        raise ValueError(f"tau is a fraction of the largest activation and must lie in [0, 1), got {tau}")
+        raise ValueError(f"tau= is a fraction of the largest activation and must lie in [0, 1), got {tau}")
     meter = _Meter()
     streamed = stream_over(model, batch, meter, mode=mode, seed=seed, progress=progress, first=meter.chart)
     if not meter.sites:

@@ -157,7 +157,7 @@ def measure(
     24
     """
     if not k > 0:
-        raise ValueError(f"k is a multiple of the root mean square and must be positive, got {k}")
+        raise ValueError(f"k= is a multiple of the root mean square and must be positive, got {k}")
     meter = _Meter()
     streamed = stream_over(model, batch, meter, mode=mode, seed=seed, progress=progress, first=meter.chart)
     if not meter.sites:

@@ -88,7 +88,7 @@ def weight_drift(weight: Tensor, initial: Tensor) -> WeightDrift:
     """
     if weight.shape != initial.shape:
         raise ValueError(
-            f"weight and initial must have the same shape, got {tuple(weight.shape)} and {tuple(initial.shape)}"
+            f"weight= and initial= must have the same shape, got {tuple(weight.shape)} and {tuple(initial.shape)}"
         )
     if weight.numel() == 0:
         raise ValueError("expected a tensor with entries, got an empty one")

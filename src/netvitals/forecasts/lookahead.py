@@ -124,7 +124,7 @@ def look_ahead(
             f"batches, steps={steps} and orders={orders}"
         )
     if not isinstance(optimizer, Optimizer):
-        raise TypeError(f"optimizer must be a torch.optim.Optimizer, got a {type(optimizer).__name__}")
+        raise TypeError(f"optimizer= must be a torch.optim.Optimizer, got a {type(optimizer).__name__}")
     table = _table(rates, optimizer, steps)
     judge = _judge(history, step)
     losses: list[tuple[float, ...]] = []
@@ -241,8 +241,8 @@ def _table(rates: Any, optimizer: Optimizer, steps: int) -> np.ndarray:
         table = np.repeat(table[:, None], groups, axis=1)
     if table.ndim != 2 or table.shape[1] != groups or not len(table):
         raise ValueError(
-            f"rates must have one number for each step, or a row of {groups} numbers for each step (one per parameter "
-            f"group). Got an array of shape {np.shape(rates)}"
+            f"rates= must have one number for each step, or a row of {groups} numbers for each step (one per "
+            f"parameter group). Got an array of shape {np.shape(rates)}"
         )
     return table[np.minimum(np.arange(steps), len(table) - 1)]
 

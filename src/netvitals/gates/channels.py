@@ -50,7 +50,7 @@ class ChannelScores(Result):
             seed: seed of the random order of equal scores; gate densities of exactly 1 are common.
         """
         if not 0 <= ratio < 1:
-            raise ValueError(f"ratio is the fraction of pruned channels and must lie in [0, 1), got {ratio}")
+            raise ValueError(f"ratio= is the fraction of pruned channels and must lie in [0, 1), got {ratio}")
         flat = np.concatenate(list(self.sites.values()))
         shuffled = np.random.default_rng(seed).permutation(flat.size)
         order = shuffled[np.argsort(flat[shuffled], kind="stable")]

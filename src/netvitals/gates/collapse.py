@@ -193,9 +193,9 @@ def will_collapse(
     ('collapses', 2.44)
     """
     if not hasattr(optimizer, "param_groups"):
-        raise TypeError(f"optimizer must be a torch.optim.Optimizer, got a {type(optimizer).__name__}")
+        raise TypeError(f"optimizer= must be a torch.optim.Optimizer, got a {type(optimizer).__name__}")
     if steps < 1:
-        raise ValueError(f"steps is the number of remaining optimizer steps and must be at least 1, got {steps}")
+        raise ValueError(f"steps= is the number of remaining optimizer steps and must be at least 1, got {steps}")
     name = type(optimizer).__name__
     rates = learning_rates(optimizer, schedule, steps, every)
     scales, skipped = _scales(model)

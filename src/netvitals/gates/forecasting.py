@@ -100,7 +100,7 @@ def forecast(
     """
     if not (np.isfinite(shrink) and shrink >= 0 and np.isfinite(shift)):
         raise ValueError(
-            "shrink is a factor on σ and must be finite and not negative, and shift must be finite; got "
+            "shrink= is a factor on σ and must be finite and not negative, and shift= must be finite; got "
             f"shrink={shrink}, shift={shift}"
         )
     mean, std = (np.atleast_1d(np.asarray(v, dtype=np.float64)) for v in (mu, sigma))

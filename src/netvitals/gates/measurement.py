@@ -228,14 +228,14 @@ def checked_thetas(thetas: Sequence[float] | float) -> tuple[float, ...]:
     """One threshold or several as a tuple."""
     values = (float(thetas),) if isinstance(thetas, int | float) else tuple(float(t) for t in thetas)
     if not values or not all(t >= 0 for t in values):
-        raise ValueError(f"thetas must be one or more non-negative thresholds, got {thetas}")
+        raise ValueError(f"thetas= must be one or more non-negative thresholds, got {thetas}")
     return values
 
 
 def _checked(task: Task, backend: str, mode: str) -> int:
     """Refuse what cannot be measured; the number of examples."""
     if backend not in ("local_vjp", "ratio"):
-        raise ValueError(f"backend must be 'local_vjp' or 'ratio', got {backend!r}")
+        raise ValueError(f"backend= must be 'local_vjp' or 'ratio', got {backend!r}")
     inputs = (task.args, dict(task.kwargs))
     x = next(tensors(inputs), None)
     if x is None or x.numel() == 0:

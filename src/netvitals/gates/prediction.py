@@ -99,7 +99,7 @@ class Margins(Result):
 
     def __getitem__(self, predictor: str) -> Any:
         if predictor not in PREDICTORS:
-            raise ValueError(f"predictor must be one of {', '.join(PREDICTORS)}, got {predictor!r}")
+            raise ValueError(f"predictor= must be one of {', '.join(PREDICTORS)}, got {predictor!r}")
         return getattr(self, predictor)
 
     def __str__(self) -> str:
@@ -182,19 +182,20 @@ def _moments(mu: Any, sigma: Any) -> tuple[Tensor, Tensor]:
         for v in (mu, sigma)
     )
     if bool((std < 0).any()):
-        raise ValueError(f"sigma is a standard deviation and must not be negative, got {float(std.min()):g}")
+        raise ValueError(f"sigma= is a standard deviation and must not be negative, got {float(std.min()):g}")
     try:
         torch.broadcast_shapes(mean.shape, std.shape)
     except RuntimeError:
         raise ValueError(
-            f"mu and sigma must each have one entry per channel, got shapes {tuple(mean.shape)} and {tuple(std.shape)}"
+            f"mu= and sigma= must each have one entry per channel, got shapes {tuple(mean.shape)} and "
+            f"{tuple(std.shape)}"
         ) from None
     return mean, std
 
 
 def _crossings(f: Any, theta: float) -> Any:
     if not theta >= 0:
-        raise ValueError(f"theta must not be negative, got {theta}: it is compared with the absolute value |f'|")
+        raise ValueError(f"theta= must not be negative, got {theta}: it is compared with the absolute value |f'|")
     if hasattr(f, "intervals"):
         return f
     from netvitals import activations

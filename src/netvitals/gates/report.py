@@ -79,7 +79,7 @@ class SiteGates(Result):
             percent: the percentile, a whole number from 1 to 99.
         """
         if not 1 <= percent <= 99:
-            raise ValueError(f"percent must be a whole number from 1 to 99, got {percent}")
+            raise ValueError(f"percent= must be a whole number from 1 to 99, got {percent}")
         return float(self.percentiles[percent - 1])
 
 
@@ -177,7 +177,7 @@ class GateReport(Result):
             )
         total = decay.total if isinstance(decay, Collapse) else decay
         if total is not None and not (math.isfinite(total) and total >= 0):
-            raise ValueError(f"decay is the integrated decay S and must be at least 0, got {total}")
+            raise ValueError(f"decay= is the integrated decay S and must be at least 0, got {total}")
         shrink = HALVED if total is None else math.exp(-total)
         factors = np.geomspace(1.0, min(shrink, 0.999), 24)
         skipped, sites = {**self.skipped}, {}
@@ -245,7 +245,7 @@ class GateReport(Result):
             values = np.array([of_site(s) for s in sites])
             weights = np.array([float(s.measured if pooling == "element" else 1) for s in sites])
         else:
-            raise ValueError(f"pooling must be 'element', 'site' or 'channel', got {pooling!r}")
+            raise ValueError(f"pooling= must be 'element', 'site' or 'channel', got {pooling!r}")
         kept = ~np.isnan(values) & (weights > 0)
         return float(np.average(values[kept], weights=weights[kept])) if kept.any() else math.nan
 

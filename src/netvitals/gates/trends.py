@@ -217,7 +217,8 @@ def channels(source: Any, theta: float = 0.1) -> ChannelStory:
         return ChannelStory(theta=theta, sites=sites, moments=1, skipped=skipped)
     if not hasattr(source, "arrays") or not hasattr(source, "meta"):
         raise TypeError(
-            f"source must be a result of gates.measure, or a run from netvitals.open_run; got a {type(source).__name__}"
+            "source= must be a result of gates.measure, or a run from netvitals.open_run; got a "
+            f"{type(source).__name__}"
         )
     return _of_run(source, theta)
 
@@ -320,7 +321,7 @@ def correlate(margin: Any, density: Any, kind: Kind = "pearson") -> ChannelCorre
     """
     m, d = _pair(margin, density, least=3)
     if kind not in ("pearson", "spearman"):
-        raise ValueError(f"kind must be 'pearson' or 'spearman', got {kind!r}")
+        raise ValueError(f"kind= must be 'pearson' or 'spearman', got {kind!r}")
     finite = np.isfinite(m).all(0) & np.isfinite(d).all(0)
     m, d = np.where(finite, m, 0.0), np.where(finite, d, 0.0)
     still = finite & ((np.ptp(m, 0) == 0) | (np.ptp(d, 0) == 0))

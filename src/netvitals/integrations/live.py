@@ -49,8 +49,8 @@ def target_of(log: Any) -> Target:
     if callable(log):
         return lambda step, numbers, findings: log(step, _with_findings(numbers, findings))
     raise TypeError(
-        "log must be a wandb run, mlflow or (client, run_id), a SummaryWriter, trackio, or a function of "
-        f"(step, numbers), got a {type(log).__name__}"
+        "log= must be a wandb run, mlflow or (client, run_id), a SummaryWriter, trackio, or a function of (step, "
+        f"numbers), got a {type(log).__name__}"
     )
 
 

@@ -152,7 +152,7 @@ def norm(spec: str, channels: int, ndim: int) -> nn.Module:
     QuantileBatchNorm2d(8, q=0.75, search=channelwise, variance=quantile, eps=1e-05)
     """
     if ndim not in (2, 3, 4):
-        raise ValueError(f"ndim must be 2 (N, C), 3 (N, T, C) or 4 (N, C, H, W), got {ndim}")
+        raise ValueError(f"ndim= must be 2 (N, C), 3 (N, T, C) or 4 (N, C, H, W), got {ndim}")
     preset = _PRESET.match(spec.lower())
     if preset:
         spec = f"quantile{'_mean' if preset['mean'] else ''}:{int(preset['share']) / 100:g}"

@@ -21,13 +21,13 @@ Search = Literal["channelwise", "batchwise", "global"]
 def check(q: float | None, search: str, allowed: tuple[str, ...], variance: str, max_tracked: int | None) -> None:
     """Raise a ValueError that names the wrong option of a quantile norm."""
     if q is not None and not 0 <= q < 1:
-        raise ValueError(f"q must be a fraction in [0, 1), got {q}")
+        raise ValueError(f"q= must be a fraction in [0, 1), got {q}")
     if search not in allowed:
-        raise ValueError(f"search must be one of {', '.join(allowed)}, got {search!r}")
+        raise ValueError(f"search= must be one of {', '.join(allowed)}, got {search!r}")
     if variance not in ("quantile", "mean"):
-        raise ValueError(f"variance must be 'quantile' or 'mean', got {variance!r}")
+        raise ValueError(f"variance= must be 'quantile' or 'mean', got {variance!r}")
     if max_tracked is not None and max_tracked < 1:
-        raise ValueError(f"max_tracked is a number of batches and must be at least 1, got {max_tracked}")
+        raise ValueError(f"max_tracked= is a number of batches and must be at least 1, got {max_tracked}")
 
 
 class QuantileBatchNorm(_NormBase):

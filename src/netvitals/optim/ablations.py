@@ -20,7 +20,7 @@ class _Elementwise(Optimizer):
 
     def __init__(self, params: Iterable[Any], lr: float, **options: float) -> None:
         if not lr >= 0:
-            raise ValueError(f"lr must not be negative, got {lr}")
+            raise ValueError(f"lr= must not be negative, got {lr}")
         for name, good in (("eps", lambda v: v > 0), ("beta2", lambda v: 0 <= v < 1), ("beta", lambda v: 0 <= v < 1)):
             if name in options and not good(options[name]):
                 raise ValueError(f"{name} must be {'above 0' if name == 'eps' else 'in [0, 1)'}, got {options[name]}")
@@ -80,7 +80,7 @@ class HomogeneityDial(_Elementwise):
 
     def __init__(self, params: Iterable[Any], lr: float = 1e-3, alpha: float = 0.5) -> None:
         if not 0 <= alpha <= 1:
-            raise ValueError(f"alpha must lie between 0 (SGD) and 1 (sign descent), got {alpha}")
+            raise ValueError(f"alpha= must lie between 0 (SGD) and 1 (sign descent), got {alpha}")
         super().__init__(params, lr, alpha=alpha)
 
     def direction(self, g: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:

@@ -49,15 +49,15 @@ class Equivariant(Optimizer):
                 f"betas={betas}"
             )
         if vertical not in self.verticals:
-            raise ValueError(f"vertical must be one of {', '.join(self.verticals)}, got {vertical!r}")
+            raise ValueError(f"vertical= must be one of {', '.join(self.verticals)}, got {vertical!r}")
         if isinstance(base, type) or not callable(getattr(base, "descent", None)):
             raise TypeError(
-                "base must be an object with a method descent(value, state, group), got "
+                "base= must be an object with a method descent(value, state, group), got "
                 f"{base.__name__ + ' itself, not an instance of it' if isinstance(base, type) else base!r}"
             )
         if wrong := [g for g in gauges if not isinstance(g, Shift | Rescale)]:
             raise TypeError(
-                "gauges must come from find_gauges or from the functions of netvitals.optim, got "
+                "gauges= must come from find_gauges or from the functions of netvitals.optim, got "
                 f"{type(wrong[0]).__name__}"
             )
         defaults = {

@@ -89,7 +89,7 @@ class Muon(Optimizer):
                 f"momentum={momentum}, weight_decay={weight_decay}"
             )
         if scale not in _SCALES:
-            raise ValueError(f"scale must be one of {', '.join(_SCALES)}, got {scale!r}")
+            raise ValueError(f"scale= must be one of {', '.join(_SCALES)}, got {scale!r}")
         super().__init__(
             params,
             {

@@ -61,7 +61,7 @@ class SGDBase:
 
     def __init__(self, momentum: float = 0.0) -> None:
         if not 0 <= momentum < 1:
-            raise ValueError(f"momentum must lie in [0, 1), got {momentum}")
+            raise ValueError(f"momentum= must lie in [0, 1), got {momentum}")
         self.momentum = momentum
 
     def descent(self, value: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:

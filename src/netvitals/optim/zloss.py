@@ -25,8 +25,8 @@ def z_loss(logits: Tensor, weight: float = 1e-4, *, reduction: str = "mean") -> 
     tensor(True)
     """
     if weight < 0:
-        raise ValueError(f"weight is the factor of the z-loss and must not be negative, got {weight}")
+        raise ValueError(f"weight= is the factor of the z-loss and must not be negative, got {weight}")
     if reduction not in ("mean", "sum", "none"):
-        raise ValueError(f"reduction must be mean, sum or none, got {reduction!r}")
+        raise ValueError(f"reduction= must be mean, sum or none, got {reduction!r}")
     value = weight * torch.logsumexp(logits, -1).square()
     return value if reduction == "none" else getattr(value, reduction)()

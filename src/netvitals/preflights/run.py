@@ -160,7 +160,7 @@ def preflight(
     begun = time.perf_counter()
     setup = setup_of(model, loss_fn, optimizer, forward)
     if batches < 1 or seconds <= 0:
-        raise ValueError(f"batches and seconds must both be positive, got {batches} and {seconds}")
+        raise ValueError(f"batches= and seconds= must both be positive, got {batches} and {seconds}")
     with ExitStack() as stack:
         others = [m for loss in setup.losses for m in modules_in(loss)]
         for module in dict.fromkeys([setup.root, *others]):

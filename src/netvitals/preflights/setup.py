@@ -225,7 +225,7 @@ def _optimizers(optimizer: Any) -> tuple[Optimizer, ...]:
     many = tuple(getattr(one, "optimizer", one) if not isinstance(one, Optimizer) else one for one in many)
     wrong = next((one for one in many if not isinstance(one, Optimizer)), None)
     if wrong is not None:
-        raise TypeError(f"optimizer must be a torch.optim.Optimizer or a list of them, got {_what(wrong)}")
+        raise TypeError(f"optimizer= must be a torch.optim.Optimizer or a list of them, got {_what(wrong)}")
     return many
 
 

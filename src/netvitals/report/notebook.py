@@ -34,7 +34,7 @@ def figure(source: Any, vital: str, metric: str, *, kind: str = "heatmap") -> An
         raise missing("report.figure, which draws for a notebook,", "plotly") from None
 
     if kind not in ("heatmap", "lines"):
-        raise ValueError(f"kind must be heatmap or lines, got {kind!r}")
+        raise ValueError(f"kind= must be heatmap or lines, got {kind!r}")
     measurements = table(source)
     series = measurements.at(vital, metric) or measurements.at(vital, metric, pooled=True)
     if not series:

@@ -108,7 +108,7 @@ class Finding:
 
     def __post_init__(self) -> None:
         if self.severity not in SEVERITIES:
-            raise ValueError(f"severity must be one of {', '.join(SEVERITIES)}, got {self.severity!r}")
+            raise ValueError(f"severity= must be one of {', '.join(SEVERITIES)}, got {self.severity!r}")
         if not self.sites and self.site:
             object.__setattr__(self, "sites", (self.site,))
 

@@ -64,7 +64,7 @@ def plateau(
     (2, True)
     """
     if earlier is not None and not earlier.at < step:
-        raise ValueError(f"step must be later than that of the previous measurement, got {step} after {earlier.at}")
+        raise ValueError(f"step= must be later than that of the previous measurement, got {step} after {earlier.at}")
     rule, why = _rule(optimizer)
     seen = measure_plateau(
         model,

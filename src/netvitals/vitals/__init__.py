@@ -140,7 +140,7 @@ def choose(vitals: Iterable[Vital | str] | None = None, *, training: bool = True
     if vitals is None:
         return list(default(training=training))
     if isinstance(vitals, str) or not isinstance(vitals, Iterable):
-        raise TypeError(f"vitals must be a list of names or vital signs, got {vitals!r}")
+        raise TypeError(f"vitals= must be a list of names or vital signs, got {vitals!r}")
     given = list(vitals)
     own = {v if isinstance(v, str) else getattr(v, "name", None) for v in given}
     out: list[Any] = []

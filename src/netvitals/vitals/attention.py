@@ -67,7 +67,7 @@ class AttentionVital(Vital):
     def __init__(self, block: int = ENTRIES) -> None:
         if block < 1:
             raise ValueError(
-                f"block is a number of entries of the attention matrix and must be at least 1, got {block}"
+                f"block= is a number of entries of the attention matrix and must be at least 1, got {block}"
             )
         self.block = block
         self._recorder: Recorder | None = None

@@ -126,9 +126,9 @@ class Curvature(Vital):
         mode: Any = "train",
     ) -> None:
         if min_steps < 1:
-            raise ValueError(f"min_steps is a number of training steps and must be at least 1, got {min_steps}")
+            raise ValueError(f"min_steps= is a number of training steps and must be at least 1, got {min_steps}")
         if not share >= 0:
-            raise ValueError(f"share is a fraction of training time and must not be negative, got {share}")
+            raise ValueError(f"share= is a fraction of training time and must not be negative, got {share}")
         if unknown := [m for m in alert if m not in MATRICES]:
             raise ValueError(
                 f"alert= must contain only metrics of pairs of layers ({', '.join(MATRICES)}), got {unknown[0]!r}"

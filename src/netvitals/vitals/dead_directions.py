@@ -132,7 +132,7 @@ class KFACFloor(Vital):
 
     def __init__(self, min_steps: int = 200) -> None:
         if min_steps < 1:
-            raise ValueError(f"min_steps is a number of training steps and must be at least 1, got {min_steps}")
+            raise ValueError(f"min_steps= is a number of training steps and must be at least 1, got {min_steps}")
         self.min_steps = min_steps
 
     def gradient(self, recorder: Recorder, view: LinearView, g: Tensor) -> None:
@@ -201,7 +201,7 @@ class Orders(Vital):
         units: int = 2,
     ) -> None:
         if min_steps < 1:
-            raise ValueError(f"min_steps is a number of training steps and must be at least 1, got {min_steps}")
+            raise ValueError(f"min_steps= is a number of training steps and must be at least 1, got {min_steps}")
         self.model, self.loss_fn, self.batch, self.units, self.min_steps = model, loss_fn, batch, units, min_steps
         self._given = model is not None
         if self._given:

@@ -117,7 +117,7 @@ class Drift(Vital):
     def __init__(self, reduction: Reduction = "mean", min_steps: int = 100) -> None:
         self._signs = SignWriter(reduction)
         if min_steps < 1:
-            raise ValueError(f"min_steps is a number of training steps and must be at least 1, got {min_steps}")
+            raise ValueError(f"min_steps= is a number of training steps and must be at least 1, got {min_steps}")
         self.weights_min_steps = min_steps
         self._read_at: int | None = None
         self._initial_std: dict[str, tuple[weakref.ref[Tensor], Tensor]] = {}

@@ -73,7 +73,7 @@ class PlateauForecast(Vital):
         "coverage": Metric("nominal coverage of the interval from low to high", "share"),
     }
     headline = ("escape", "signal", "loss")
-    needs = "probe=(x, y, loss_fn) and optimizer= (without a probe only the speed of the loss is measured)"
+    needs = "probe=(x, y, loss_fn) and optimizer= (without a probe only how fast the loss falls is measured)"
 
     def __init__(
         self,
@@ -230,8 +230,8 @@ class PlateauForecast(Vital):
         """The speed of the batch that was trained on: what a forecast from the loss alone is checked by."""
         optimizers = () if self._context is None else self._context.known_optimizers()
         recorder.skipped["plateau"] = (
-            "without probe=(x, y, loss_fn) there is no fixed batch to look at: only the speed is measured, on the "
-            "batches of the loop"
+            "without probe=(x, y, loss_fn) there is no fixed batch to measure: only how fast the loss falls is "
+            "measured, on the batches of the loop"
         )
         names = [n for n in view.grads if n in view.params]
         if names:

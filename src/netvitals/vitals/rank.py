@@ -54,7 +54,7 @@ class Rank(Vital):
 
     def __init__(self, min_steps: int = 2000) -> None:
         if min_steps < 1:
-            raise ValueError(f"min_steps is a number of training steps and must be at least 1, got {min_steps}")
+            raise ValueError(f"min_steps= is a number of training steps and must be at least 1, got {min_steps}")
         self.min_steps = min_steps
         self._read_at: int | None = None
         self._features: Tensor | None = None

@@ -60,7 +60,7 @@ class Sparsity(Vital):
 
     def __init__(self, tau: float = SOFT_RELATIVE, tau_abs: float = SOFT_ABSOLUTE) -> None:
         if not 0 <= tau < 1:
-            raise ValueError(f"tau is a fraction of the largest activation and must lie in [0, 1), got {tau}")
+            raise ValueError(f"tau= is a fraction of the largest activation and must lie in [0, 1), got {tau}")
         self.tau, self.tau_abs = tau, tau_abs
         self._pool, self._soft_pool = Pool(METRICS), Pool(SOFT_METRICS)
         self._table, self._soft_table = PooledTable(self._finish), PooledTable(self._finish_soft)

@@ -82,7 +82,7 @@ class Spikes(Vital):
 
     def __init__(self, k: float = SPIKE_RMS) -> None:
         if not k > 0:
-            raise ValueError(f"k is a multiple of the root mean square and must be positive, got {k}")
+            raise ValueError(f"k= is a multiple of the root mean square and must be positive, got {k}")
         self.k = k
         self._recorder: Recorder | None = None
         self._maxima: list[tuple[int, float]] = []

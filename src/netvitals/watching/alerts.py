@@ -34,7 +34,7 @@ def listener_of(on_finding: Any) -> Heard | None:
         _check_address(on_finding)
         return lambda finding: _post(on_finding, finding)
     raise TypeError(
-        f"on_finding must be a function of one finding or the address of a web hook, got a {type(on_finding).__name__}"
+        f"on_finding= must be a function of one finding or the address of a web hook, got a {type(on_finding).__name__}"
     )
 
 

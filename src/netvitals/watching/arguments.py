@@ -72,15 +72,15 @@ def check_total(total_steps: Any) -> None:
     """A number of steps that training can have, or None."""
     whole = isinstance(total_steps, int) and not isinstance(total_steps, bool)
     if total_steps is not None and not (whole and total_steps >= 1):
-        raise ValueError(f"total_steps must be a whole number of steps, 1 or more, got {total_steps!r}")
+        raise ValueError(f"total_steps= must be a whole number of steps, 1 or more, got {total_steps!r}")
 
 
 def check_resume(run: Any, resume: Any, overwrite: Any) -> None:
     """What is to happen to a run that is there already."""
     if not isinstance(resume, int) or resume < 0:
-        raise ValueError(f"resume must be True, False or the step at which to continue, got {resume!r}")
+        raise ValueError(f"resume= must be True, False or the step at which to continue, got {resume!r}")
     if resume is not False and run is None:
-        raise ValueError("resume needs run=, the path of the run to continue")
+        raise ValueError("resume= needs run=, the path of the run to continue")
     if overwrite and resume is not False:
         raise ValueError("resume=True continues an existing run, but overwrite=True deletes it: give only one of them")
 
@@ -90,7 +90,7 @@ def checked_probe(probe: Any) -> tuple[Any, Any, Callable[..., Tensor] | None] |
     if probe is None:
         return None
     if not isinstance(probe, tuple | list) or len(probe) not in (2, 3) or (len(probe) == 3 and not callable(probe[2])):
-        raise TypeError("probe must be (x, y) or (x, y, loss_fn) with a callable loss_fn")
+        raise TypeError("probe= must be (x, y) or (x, y, loss_fn) with a callable loss_fn")
     check_finite(probe[0], "the input of the probe")
     return probe[0], probe[1], probe[2] if len(probe) == 3 else None
 
@@ -106,7 +106,7 @@ def checked_lookahead(lookahead: Any, probe: tuple[Any, Any, Any] | None, foreca
     if isinstance(lookahead, Lookahead):
         return lookahead
     if lookahead is not True:
-        raise TypeError(f"lookahead must be True or a netvitals.forecasts.Lookahead, got a {type(lookahead).__name__}")
+        raise TypeError(f"lookahead= must be True or a netvitals.forecasts.Lookahead, got a {type(lookahead).__name__}")
     if probe is None or probe[2] is None:
         raise ValueError(
             "lookahead=True trains a copy on a fixed batch, but none was given: pass probe=(x, y, loss_fn) to watch, "
@@ -120,12 +120,12 @@ def checked_parameters(parameters: Any, model: nn.Module) -> dict[str, Any]:
     if parameters is None:
         return {}
     if not isinstance(parameters, Mapping):
-        raise TypeError(f"parameters must be a dict from names to tensors, got a {type(parameters).__name__}")
+        raise TypeError(f"parameters= must be a dict from names to tensors, got a {type(parameters).__name__}")
     own = dict(model.named_parameters())
     for name, p in parameters.items():
         if name not in own:
             raise ValueError(
-                f"parameters has the entry {name!r}, but {type(model).__name__} has no parameter of that name"
+                f"parameters= has the entry {name!r}, but {type(model).__name__} has no parameter of that name"
             )
         if not isinstance(p, Tensor) or p.shape != own[name].shape:
             got = f"shape {tuple(p.shape)}" if isinstance(p, Tensor) else f"a {type(p).__name__}"
@@ -151,12 +151,12 @@ def checked_optimizers(
     for given in several:
         if isinstance(given, LRScheduler):
             raise TypeError(
-                f"optimizer is a {type(given).__name__}: pass the optimizer as optimizer= and the scheduler as "
+                f"optimizer= is a {type(given).__name__}: pass the optimizer as optimizer= and the scheduler as "
                 "scheduler="
             )
         one = inner_optimizer(given)
         if not isinstance(one, Optimizer):
-            raise TypeError(f"optimizer must be a torch.optim.Optimizer or a list of them, got a {type(one).__name__}")
+            raise TypeError(f"optimizer= must be a torch.optim.Optimizer or a list of them, got a {type(one).__name__}")
         if any(id(p) in mine for group in one.param_groups for p in group["params"]):
             found.append(one)
         else:

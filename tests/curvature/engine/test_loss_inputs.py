@@ -236,5 +236,5 @@ def test_a_term_that_torch_does_not_hand_over_is_refused(task):
             return 2 * ctx.saved_tensors[0] * g
 
     loss = lambda out, y: F.mse_loss(out, y) + Square.apply(net.second).mean()
-    with pytest.raises(ValueError, match="does not pass through the model"):
+    with pytest.raises(ValueError, match="does not come through the model"):
         curvature.between_layers(net, loss, batch, nodes=NODES, method="exact")

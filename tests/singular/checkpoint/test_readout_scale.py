@@ -73,5 +73,5 @@ def test_without_chains_there_is_a_limit_and_no_coefficient():
     assert found.limit.lam == 4.0 and found.triple is None and found.sampled is None
     assert "no chains sampled it" in str(found)
     for wrong in ({"n": 2}, {"chains": -1}):
-        with pytest.raises(ValueError, match="n is the number of samples"):
+        with pytest.raises(ValueError, match="n= is the number of samples"):
             readout(nn.Linear(3, 2), "mse", torch.randn(60, 3), **wrong)

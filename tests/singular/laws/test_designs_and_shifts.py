@@ -37,10 +37,10 @@ def test_designs_are_ranked_by_the_mean_exponent():
     assert found.best.name == "flat" and "softmax" in found.skipped["odd"] and "not here: odd" in str(found)
     assert rank_designs(designs, torch.randn(3, 4), objective="steep").best.exponents == (8, 6, 4, 2, 0)
     assert found.rows()[2] == {"design": "deep", "steepness": 4, "deepest": 8, "exponents": [8, 6, 4, 2, 0]}
-    for wrong, words in (({}, "at least one"), ({"odd": designs["odd"]}, "cannot be predicted for any design")):
+    for wrong, words in (({}, "at least one"), ({"odd": designs["odd"]}, "cannot be predicted for any of the designs")):
         with pytest.raises(ValueError, match=words):
             rank_designs(wrong, torch.randn(3, 4))
-    with pytest.raises(ValueError, match="objective must be one of"):
+    with pytest.raises(ValueError, match="objective= must be one of"):
         rank_designs(designs, torch.randn(3, 4), objective="best")
 
 
@@ -65,7 +65,7 @@ def test_counts_are_shifts_in_units_of_the_reference():
     assert found.delta == pytest.approx(0.2) and found.counts["v"] == pytest.approx(3)
     still = ComponentShift(slopes={"fc2": 0.0}, distances={"fc2": 0}, reference="fc2")
     assert math.isnan(still.counts["fc2"]) and found.rows()[0]["component"] == "v"
-    with pytest.raises(ValueError, match="reference must be one of"):
+    with pytest.raises(ValueError, match="reference= must be one of"):
         component_shift(PreNormTransformer(), (0.1, 0.2, 0.3), reference="mlp")
     with pytest.raises(ValueError, match="'expected' or 'empirical'"):
         component_shift(PreNormTransformer(), (0.1, 0.2, 0.3), fisher="true")

@@ -157,7 +157,7 @@ def test_attention_that_cannot_be_read_is_refused_with_the_reason():
 
 
 def test_without_attention_it_says_so():
-    with pytest.raises(ValueError, match="has no attention"):
+    with pytest.raises(ValueError, match="no attention was found"):
         value_output(nn.Linear(2, 2), "mse", (torch.ones(2, 2), torch.ones(2, 2)))
     with pytest.raises(ValueError, match="'ce' or 'mse'"):
         value_output(nn.Linear(2, 2), "l1", (torch.ones(2, 2), torch.ones(2, 2)))

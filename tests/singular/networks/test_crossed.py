@@ -56,8 +56,8 @@ def test_the_dead_value_of_a_block_is_the_average_of_the_memory():
     ("make", "words"),
     [
         (lambda: ProjectedChain(depth=3, projections=((2, 2),)), "skip connection"),
-        (lambda: ProjectedChain(activation="cube"), "activation must be one of"),
-        (lambda: CrossAttentionChain(sides="left"), "sides must be one of"),
+        (lambda: ProjectedChain(activation="cube"), "activation= must be one of"),
+        (lambda: CrossAttentionChain(sides="left"), "sides= must be one of"),
         (lambda: CrossAttentionChain(memory_order=-1), "at least 0"),
         (lambda: predict_rates(ProjectedChain(), noisy=False), "noisy=True"),
     ],

@@ -73,7 +73,7 @@ def test_lambda_by_hand():
     known = {(v, 1): latent.Boltzmann(v).known for v in (2, 3, 4, 6)}
     assert known == {(2, 1): (0.5, 2), (3, 1): (0.75, 1), (4, 1): (1.0, 1), (6, 1): (1.5, 1)}
     assert latent.Boltzmann(2, 2).known == (0.5, 1)
-    with pytest.raises(LookupError, match="no known λ"):
+    with pytest.raises(LookupError, match="is not known"):
         _ = latent.Boltzmann(3, 2).known
 
 
@@ -82,5 +82,5 @@ def test_what_cannot_be_is_refused():
         latent.HiddenMarkov(length=1)
     with pytest.raises(ValueError, match="every probability must be positive"):
         latent.HiddenMarkov(truth=1.0)
-    with pytest.raises(ValueError, match="visible must be at least 2"):
+    with pytest.raises(ValueError, match="visible= must be at least 2"):
         latent.Boltzmann(visible=1)

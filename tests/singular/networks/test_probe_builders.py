@@ -156,5 +156,5 @@ def test_an_inactive_coordinate_of_a_diagonal_net_is_a_crossing_and_an_active_on
     assert orders == [1, 2, 2, 2]
     found = recover_crossing(outputs, theta, [axis[2] - axis[6], axis[2] + axis[6]])
     assert (found.lam, found.m) == (0.5, 2)
-    with pytest.raises(ValueError, match="number of coordinates"):
+    with pytest.raises(ValueError, match="number of active coordinates"):
         DiagonalNet(width=2, active=3)

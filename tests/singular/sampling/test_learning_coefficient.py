@@ -329,8 +329,8 @@ def test_the_summary_has_the_health_of_the_chains():
     [
         ({"only": "nope*"}, "no parameter"),
         ({"chains": 0}, "at least 1"),
-        ({"rungs": 0}, "rungs must be at least 1"),
-        ({"rungs": 3, "localization": 0.0}, "needs localization > 0"),
+        ({"rungs": 0}, "rungs= .* must be at least 1"),
+        ({"rungs": 3, "localization": 0.0}, "localization= must be positive"),
     ],
 )
 def test_wrong_input(kwargs, words):

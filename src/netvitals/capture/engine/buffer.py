@@ -311,8 +311,8 @@ def scalar(loss: Any) -> Tensor | float:
                 pass
         elif loss.numel() == 1:
             return loss.detach().reshape(())
-        raise ValueError(f"loss must be one number, got a tensor of shape {tuple(loss.shape)}; pass its mean")
+        raise ValueError(f"loss= must be one number, got a tensor of shape {tuple(loss.shape)}; pass its mean")
     try:
         return float(loss)
     except (TypeError, ValueError):
-        raise TypeError(f"loss must be a number or a tensor with one element, got a {type(loss).__name__}") from None
+        raise TypeError(f"loss= must be a number or a tensor with one element, got a {type(loss).__name__}") from None

@@ -202,7 +202,7 @@ def uniform_skips(depth: int, budget: int) -> tuple[int, ...]:
     (0, 4)
     """
     if not 0 < budget <= depth:
-        raise ValueError(f"budget is {budget}, expected between 1 and the number of layers ({depth})")
+        raise ValueError(f"budget= must be between 1 and the number of layers ({depth}), got {budget}")
     span = depth // budget
     return tuple(i * span for i in range(budget))
 

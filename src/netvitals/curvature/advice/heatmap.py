@@ -82,5 +82,5 @@ def drawing(width: float, height: float, parts: list[str]) -> str:
 def matrix_of(found: InterlayerCurvature, weight: str) -> np.ndarray:
     """The matrix of that name; a sentence where there is none."""
     if weight not in get_args(Weight):
-        raise ValueError(f"weight is {weight!r}, expected one of {', '.join(map(repr, get_args(Weight)))}")
+        raise ValueError(f"weight= must be one of {', '.join(map(repr, get_args(Weight)))}, got {weight!r}")
     return getattr(found, weight)

@@ -38,7 +38,7 @@ class LowRankHessian:
 def randomised_svd(op: Operator, rank: int, *, extra: int = 8, passes: int = 1, seed: int = 0) -> LowRankHessian:
     """Leading singular triplets from ``rank + extra`` probes and ``passes`` more rounds of products."""
     if rank < 1:
-        raise ValueError(f"rank is {rank}, expected at least 1")
+        raise ValueError(f"rank= must be at least 1, got {rank}")
     width = min(rank + extra, *op.shape)
     z = torch.randn(width, op.shape[1], generator=generator(seed, op.device), dtype=op.dtype, device=op.device)
     y = op.apply(z)
@@ -71,7 +71,7 @@ def needed_rank(singular_values: Tensor, eps: float) -> tuple[int, float]:
     (2, 0.01)
     """
     if eps <= 0:
-        raise ValueError(f"eps is {eps}, expected a positive relative error")
+        raise ValueError(f"eps= must be a positive relative error, got {eps}")
     d = len(singular_values)
     if d == 0 or float(singular_values[0]) == 0:
         return 0, eps

@@ -38,7 +38,7 @@ def newton_step(h: Tensor, g: Tensor, *, damping: float = 0.0) -> Tensor:
     [-1.0, 0.0]
     """
     if damping < 0:
-        raise ValueError(f"damping is {damping}, expected at least 0")
+        raise ValueError(f"damping= must be at least 0, got {damping}")
     sym = (h + h.mT) / 2 + damping * torch.eye(len(g), dtype=h.dtype)
     values, vectors = torch.linalg.eigh(sym)
     keep = values.abs() > values.abs().max() * len(g) * torch.finfo(h.dtype).eps

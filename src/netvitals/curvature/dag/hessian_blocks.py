@@ -80,11 +80,11 @@ def block(
         gn = _closed(e, v, w)[0]
         tensor = _paper(e, v, w, remark76=method == "paper", cache={}) - gn
     else:
-        raise ValueError(f"method is {method!r}, expected 'closed', 'onesided', 'autograd', 'paper' or 'paper_eq2'")
+        raise ValueError(f"method= must be 'closed', 'onesided', 'autograd', 'paper' or 'paper_eq2', got {method!r}")
     if reduction == "mean_block":
         gn, tensor = gn.mean(0), tensor.mean(0)
     elif reduction != "per_sample":
-        raise ValueError(f"reduction is {reduction!r}, expected 'mean_block' or 'per_sample'")
+        raise ValueError(f"reduction= must be 'mean_block' or 'per_sample', got {reduction!r}")
     return ExactBlock(gn + tensor, gn, tensor)
 
 

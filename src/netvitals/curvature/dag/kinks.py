@@ -107,7 +107,7 @@ def near_kinks(preactivation: Tensor, tau: float) -> Tensor:
     [[0, 0], [1, 1]]
     """
     if tau < 0:
-        raise ValueError(f"tau is {tau}, expected a distance of at least 0")
+        raise ValueError(f"tau= must be a distance of at least 0, got {tau}")
     return (preactivation.flatten(1).abs() < tau).nonzero()
 
 

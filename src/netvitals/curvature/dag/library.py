@@ -39,7 +39,7 @@ def activation(name: str, parent: str, f: Callable[[Tensor], Tensor]) -> GraphNo
 def norm(name: str, parent: str, kind: str = "layer", eps: float = 1e-5) -> GraphNode:
     """LayerNorm or RMSNorm without affine."""
     if kind not in ("layer", "rms"):
-        raise ValueError(f"kind is {kind!r}, expected 'layer' or 'rms'")
+        raise ValueError(f"kind= must be 'layer' or 'rms', got {kind!r}")
     rule = Normalised(kind == "layer", eps)
     return GraphNode(name, (parent,), rule, rule=rule)
 

@@ -230,7 +230,7 @@ class Operators:
 
     def _whole(self, z: Tensor, part: Part) -> Tensor:
         if part not in PARTS:
-            raise ValueError(f"part is {part!r}, expected one of {', '.join(map(repr, PARTS))}")
+            raise ValueError(f"part= must be one of {', '.join(map(repr, PARTS))}, got {part!r}")
         with self.session() as of:
             return flattened(of.whole(pieces_of(z.to(of.flat[0].dtype), of.flat), part))
 

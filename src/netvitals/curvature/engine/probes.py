@@ -26,7 +26,7 @@ def draw(
     (torch.Size([2, 3]), [1.0])
     """
     if distribution not in ("rademacher", "gaussian"):
-        raise ValueError(f"distribution is {distribution!r}, expected 'rademacher' or 'gaussian'")
+        raise ValueError(f"distribution= must be 'rademacher' or 'gaussian', got {distribution!r}")
     sizes = [leaf.numel() for leaf in leaves]
     device, dtype = leaves[0].device, leaves[0].dtype
     if distribution == "gaussian":

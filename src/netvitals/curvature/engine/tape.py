@@ -256,7 +256,7 @@ def recorded(
     ``noise`` seeds what the model draws; with None a model that draws is refused.
     """
     if space not in ("activation", "parameter"):
-        raise ValueError(f"space is {space!r}, expected 'activation' or 'parameter'")
+        raise ValueError(f"space= must be 'activation' or 'parameter', got {space!r}")
     problem = Problem(model, loss_fn, batch, dtype, noise)
     with laboratory(problem.model, mode), advised():
         refuse_noise(problem)

@@ -117,9 +117,9 @@ def diagonal(
     [[9.0, 1.0]]
     """
     if probes < 4:
-        raise ValueError(f"probes is {probes}, expected at least 4: the standard error is estimated from them")
+        raise ValueError(f"probes= must be at least 4, got {probes}: the standard error is estimated from them")
     if method not in ("auto", "exact", "hutchinson", "xdiag"):
-        raise ValueError(f"method is {method!r}, expected 'auto', 'exact', 'hutchinson' or 'xdiag'")
+        raise ValueError(f"method= must be 'auto', 'exact', 'hutchinson' or 'xdiag', got {method!r}")
     with operators(model, loss_fn, batch, mode=mode, dtype=dtype, memory=memory) as of:
         whole, leaves = of.whole(part), of.products.flat
         d = whole.shape[0]

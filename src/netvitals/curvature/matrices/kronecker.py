@@ -55,7 +55,7 @@ class KroneckerBlock(Result):
         """(F̂ + λ)⁻¹ times rows (m, size), exactly."""
         if not damping > 0:
             raise ValueError(
-                f"damping is {damping}, expected more than 0: with few examples the Kronecker factors are singular"
+                f"damping= must be more than 0, got {damping}: with few examples the Kronecker factors are singular"
             )
         return self._times(rows, 1 / ((self.corrected if ekfac else self.plain) + damping))
 

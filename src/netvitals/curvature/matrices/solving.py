@@ -31,7 +31,7 @@ def solved(
     [[0.5, 0.25]]
     """
     if damping < 0:
-        raise ValueError(f"damping is {damping}, expected at least 0")
+        raise ValueError(f"damping= must be at least 0, got {damping}")
     size = b.norm(dim=1).clamp_min(torch.finfo(b.dtype).tiny)
     x, r = torch.zeros_like(b), b.clone()
     p, rr, steps = r.clone(), (b * b).sum(1), 0

@@ -260,10 +260,10 @@ def _check(method: str, reduction: str, probes: int, space: str) -> None:
     )
     for name, value, allowed in choices:
         if value not in allowed:
-            raise ValueError(f"{name} is {value!r}, expected one of {', '.join(map(repr, allowed))}")
+            raise ValueError(f"{name}= must be one of {', '.join(map(repr, allowed))}, got {value!r}")
     if not isinstance(probes, int) or probes < 2:
         raise ValueError(
-            f"probes is {probes!r}, expected an integer of at least 2: the standard error is estimated from them"
+            f"probes= must be an integer of at least 2, got {probes!r}: the standard error is estimated from them"
         )
     if space == "parameter" and reduction != "mean_block":
         raise ValueError(

@@ -147,7 +147,7 @@ def spectral_density(
     1.0
     """
     if steps < 1 or runs < 1:
-        raise ValueError(f"steps is {steps} and runs is {runs}, expected at least 1 for both")
+        raise ValueError(f"steps= and runs= must be at least 1, got steps={steps} and runs={runs}")
     options: Any = {"mode": mode, "part": part, "nodes": nodes, "node": node, "space": space, "dtype": dtype}
     journal = opened(resume, "spectral_density", model, {**options, "seed": seed, "steps": steps, "runs": runs})
     with matrix_of(model, loss_fn, batch, memory=memory, journal=journal, **options) as (matrix, of):

@@ -54,7 +54,7 @@ def frobenius(op: Operator, probes: int = 30, *, distribution: Distribution = "r
     1.732 ± 0 (30 probes)
     """
     if probes < 2:
-        raise ValueError(f"probes is {probes}, expected at least 2: the standard error is estimated from them")
+        raise ValueError(f"probes= must be at least 2, got {probes}: the standard error is estimated from them")
     return _root(_squares(op, _probes(op, probes, distribution, seed)))
 
 
@@ -63,7 +63,7 @@ def adaptive_frobenius(
 ) -> Estimate:
     """Probes until the relative standard error is below ``relative``, at most ``most``."""
     if not relative > 0:
-        raise ValueError(f"relative is {relative}, expected a positive relative error")
+        raise ValueError(f"relative= must be a positive relative error, got {relative}")
     source, squares = generator(seed, op.device), np.zeros(0)
     found = Estimate(np.nan, np.inf, 0, squares)
     while len(squares) < most:
@@ -84,7 +84,7 @@ def spectral_norm(
     Stops early when a step changes σ₁² by less than ``tol``; a zero operator gives 0.
     """
     if method not in ("power", "lanczos"):
-        raise ValueError(f"method is {method!r}, expected 'power' or 'lanczos'")
+        raise ValueError(f"method= must be 'power' or 'lanczos', got {method!r}")
     start = torch.randn(1, op.shape[1], generator=generator(seed, op.device), dtype=op.dtype, device=op.device)
     if method == "lanczos":
         run = Lanczos(lambda z: op.apply_adjoint(op.apply(z)), start, steps)

@@ -39,7 +39,7 @@ def coupling_matrix(r: np.ndarray, *, clip: Clip = "never", psd: bool = False) -
     an absolute 1e-12; here it is so below :func:`floor`, whatever the unit of the loss.
     """
     if clip not in ("never", "psd_only", "always"):
-        raise ValueError(f"clip is {clip!r}, expected 'never', 'psd_only' or 'always'")
+        raise ValueError(f"clip= must be 'never', 'psd_only' or 'always', got {clip!r}")
     root = np.sqrt(np.diagonal(r, axis1=-2, axis2=-1))
     below = root[..., :, None] * root[..., None, :]
     c = ratio(r, np.where(below > floor(r), below, 0.0), np.nan)

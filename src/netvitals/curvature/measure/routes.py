@@ -289,7 +289,7 @@ def graph(
     ({'0': (), '1': ('0',), 'out': ('1',)}, True, ())
     """
     if probes < 2:
-        raise ValueError(f"probes is {probes}, expected at least 2: the standard error is estimated from them")
+        raise ValueError(f"probes= must be at least 2, got {probes}: the standard error is estimated from them")
     many = several(batch)
     batches = list(batches_of(batch)) if many else [batch]
     if not batches:

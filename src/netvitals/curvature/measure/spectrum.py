@@ -132,7 +132,7 @@ def top_eigenvalues(
     [9.0, 1.0]
     """
     if k < 1:
-        raise ValueError(f"k is {k}, expected at least 1 eigenvalue")
+        raise ValueError(f"k= must be at least 1, got {k}")
     if which not in ("LA", "SA", "LM"):
         raise ValueError(
             f"which= must be 'LA' (largest), 'SA' (smallest) or 'LM' (largest absolute value), got {which!r}"
@@ -194,7 +194,7 @@ def matrix_of(
     ``journal`` are as for :func:`top_eigenvalues`.
     """
     if part not in ("H", "GN", "T"):
-        raise ValueError(f"part is {part!r}, expected 'H', 'GN' or 'T'")
+        raise ValueError(f"part= must be 'H', 'GN' or 'T', got {part!r}")
     chosen = [node] if node is not None and nodes is None else nodes
     options: Any = {"space": space, "dtype": dtype, "mode": mode, "memory": memory, "journal": journal}
     with operators(model, loss_fn, batch, nodes=chosen, **options) as of:

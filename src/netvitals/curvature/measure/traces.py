@@ -254,11 +254,11 @@ def trace(
     10.0
     """
     if probes < 2:
-        raise ValueError(f"probes is {probes}, expected at least 2: the standard error is estimated from them")
+        raise ValueError(f"probes= must be at least 2, got {probes}: the standard error is estimated from them")
     if part not in ("H", "GN", "T"):
-        raise ValueError(f"part is {part!r}, expected 'H', 'GN' or 'T'")
+        raise ValueError(f"part= must be 'H', 'GN' or 'T', got {part!r}")
     if method not in ("auto", "examples", "hutchinson", "hutch++"):
-        raise ValueError(f"method is {method!r}, expected 'auto', 'examples', 'hutchinson' or 'hutch++'")
+        raise ValueError(f"method= must be 'auto', 'examples', 'hutchinson' or 'hutch++', got {method!r}")
     options: Any = {"dtype": dtype, "mode": mode, "memory": memory}
 
     plan = _Plan(probes=probes, seed=seed, part=part, distribution=distribution, method=method, room=memory // 4)

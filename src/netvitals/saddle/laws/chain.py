@@ -35,7 +35,7 @@ class ScalarChain:
 
     def __init__(self, f: str | Callable[[Tensor], Tensor], width: int, beta: float = 1.0, nodes: int = 128) -> None:
         if width < 1:
-            raise ValueError(f"width must be at least 1, got {width}")
+            raise ValueError(f"width= must be at least 1, got {width}")
         self.f, self.width, self.beta = resolve(f), width, float(beta)
         self._pair = _PAIRS.get(f) if isinstance(f, str) else None
         from netvitals.activations import gauss_hermite

@@ -90,7 +90,7 @@ def drive(f: str | Callable[[Tensor], Tensor], depth: int, width: int, beta: flo
     from netvitals.activations import classify, constants
 
     if depth < 2:
-        raise ValueError(f"depth is {depth}; a chain needs at least two layers")
+        raise ValueError(f"depth= must be at least 2, got {depth}: a chain needs two layers")
     name = f if isinstance(f, str) else type(f).__name__ if isinstance(f, nn.Module) else getattr(f, "__name__", "f")
     kind = classify(f)
     if not kind.label.startswith(("A", "B", "C")):

@@ -62,7 +62,9 @@ class EscapeTime(Result):
         """
         scales, times = np.atleast_1d(np.asarray(eps, dtype=float)), np.atleast_1d(np.asarray(self.t, dtype=float))
         if scales.shape != times.shape:
-            raise ValueError(f"eps needs one scale for each of the {times.size} escape times, got shape {scales.shape}")
+            raise ValueError(
+                f"eps= needs one scale for each of the {times.size} escape times, got shape {scales.shape}"
+            )
         order = np.argsort(scales)
         series = Series(self.method, scales[order].tolist(), times[order].tolist(), line=scales.size > 1)
         return Plot("small scale ε", "escape time t", [series], log_x=True, log_y=True)
@@ -124,11 +126,11 @@ def escape_time(
         raise ValueError(f"method {method!r} is unknown; choose one of {', '.join(METHODS)}")
     scales = np.asarray(x0, dtype=float)
     if scales.ndim not in (1, 2) or scales.shape[-1] < 2:
-        raise ValueError(f"x0 must have shape (L,) or (B, L) with L at least 2, got {scales.shape}")
+        raise ValueError(f"x0= must have shape (L,) or (B, L) with L at least 2, got {scales.shape}")
     if (scales < 0).any() or not np.isfinite(scales).all():
         raise ValueError("the initial scales x0 must be finite and not negative")
     if not threshold > 0:
-        raise ValueError(f"threshold must be positive, got {threshold}")
+        raise ValueError(f"threshold= must be positive, got {threshold}")
     d = drive(f, scales.shape[-1], width, beta)  # refuses what the theory does not cover, whatever the method
     if method == "ode":
         flow = reduced_flow(scales, f, width, beta, threshold, layer=layer % scales.shape[-1], keep=False)

@@ -155,13 +155,13 @@ def reduced_flow(
     single = start.ndim == 1
     start = torch.atleast_2d(start)
     if start.ndim != 2 or start.shape[1] < 2:
-        raise ValueError(f"x0 must have shape (L,) or (B, L) with L at least 2, got {tuple(np.shape(x0))}")
+        raise ValueError(f"x0= must have shape (L,) or (B, L) with L at least 2, got {tuple(np.shape(x0))}")
     if not bool(start.isfinite().all()):
-        raise ValueError("x0 contains NaN or infinite entries; all initial scales must be finite")
+        raise ValueError("x0= contains NaN or infinite entries; all initial scales must be finite")
     if threshold is None and t_max is None:
         raise ValueError("reduced_flow needs threshold= or t_max=, so that the integration ends; got neither")
     if threshold is not None and not threshold > 0:
-        raise ValueError(f"threshold must be positive, got {threshold}")
+        raise ValueError(f"threshold= must be positive, got {threshold}")
     chain = ScalarChain(f, width, beta, nodes)
     smallest = torch.where(start > 0, start, torch.inf).min(1).values
     floor = torch.where(smallest.isfinite(), smallest, 1e-3) * (1e-4 * rtol) if atol is None else atol

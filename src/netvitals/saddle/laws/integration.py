@@ -111,7 +111,7 @@ def integrate(
     [0.693147181, 0.693147181]
     """
     if x0.ndim != 2:
-        raise ValueError(f"x0 must have shape (trajectories, dimensions), got {tuple(x0.shape)}")
+        raise ValueError(f"x0= must have shape (trajectories, dimensions), got {tuple(x0.shape)}")
     rows_total = x0.shape[0]
     tableau = _Tableau(method, x0)
     per_row = lambda v: torch.as_tensor(v, dtype=x0.dtype, device=x0.device).expand(rows_total).clone()

@@ -118,21 +118,21 @@ def plan(
         raise ValueError(f"the learning rate must be positive, got {lr}")
     if rates not in ("layerwise", "uniform") or (exact and rates == "uniform"):
         raise ValueError(
-            f"rates must be 'layerwise' or 'uniform', and 'uniform' cannot be combined with exact=True; got {rates!r}"
+            f"rates= must be 'layerwise' or 'uniform', and 'uniform' cannot be combined with exact=True; got {rates!r}"
         )
     d = drive(f, depth, width, beta)
     if r is not None and not 1 <= r <= depth:
         raise ValueError(
-            f"r is the number of small layers and must be at least 1 and at most the depth {depth}, got {r}"
+            f"r= is the number of small layers and must be at least 1 and at most the depth {depth}, got {r}"
         )
     level = _threshold(threshold, d.resting_scale, others)
     choices = [r] if r is not None else list(range(1, depth + 1))
     if eps is not None:
         if not 0 < eps < level:
-            raise ValueError(f"eps must lie between 0 and the threshold {level:.4g}, got {eps}")
+            raise ValueError(f"eps= must lie between 0 and the threshold {level:.4g}, got {eps}")
         return [_predict(f, d.k, eps, q, depth, width, lr, beta, level, others, exact, rates) for q in choices]
     if not steps or steps <= 0:
-        raise ValueError(f"steps is the wanted plateau length and must be positive, got {steps}")
+        raise ValueError(f"steps= is the wanted plateau length and must be positive, got {steps}")
     found = [_solve(f, d.k, float(steps), q, depth, width, lr, beta, level, others, rates) for q in choices if q >= 2]
     plans = [p for p in found if p is not None]
     if not plans:
@@ -146,7 +146,7 @@ def plan(
 def _threshold(threshold: float | None, resting: float, others: float) -> float:
     if threshold is not None:
         if not threshold > 0:
-            raise ValueError(f"threshold must be positive, got {threshold}")
+            raise ValueError(f"threshold= must be positive, got {threshold}")
         return threshold
     return 0.5 * min(resting, others)
 

@@ -194,7 +194,7 @@ def layer_scale(w: Tensor, measure: Measure = "he", *, first: bool = False, last
         return float(torch.linalg.matrix_norm(m, 2)) / (math.sqrt(2) * (1 + math.sqrt(out / fan_in)))
     if measure == "ansatz":
         return float(m.norm()) / (math.sqrt(out) if first else 1.0)
-    raise ValueError(f"measure must be 'he', 'operator' or 'ansatz', got {measure!r}")
+    raise ValueError(f"measure= must be 'he', 'operator' or 'ansatz', got {measure!r}")
 
 
 def _has_escaped(w: Tensor) -> bool:

@@ -103,7 +103,7 @@ def fit_exponent(eps: Any, times: Any, r: int | None = None) -> ExponentFit:
     e, t = np.asarray(eps, float), np.asarray(times, float)
     t = t[:, None] if t.ndim == 1 else t
     if e.ndim != 1 or t.shape[0] != e.size:
-        raise ValueError(f"times must have one row per eps: got {e.size} eps and times of shape {np.shape(times)}")
+        raise ValueError(f"times= must have one row per eps: got {e.size} eps and times of shape {np.shape(times)}")
     missing = int(np.isnan(t).sum())
     seen = ~np.isnan(t).all(1)
     order = np.argsort(e[seen])

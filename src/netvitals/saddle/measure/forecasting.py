@@ -105,9 +105,9 @@ def forecast_live(
     if not history:
         raise ValueError("a forecast needs at least one measurement of the network, got none")
     if rule not in ("sgd", "adam", "sign"):
-        raise ValueError(f"rule must be 'sgd', 'adam' or 'sign', got {rule!r}")
+        raise ValueError(f"rule= must be 'sgd', 'adam' or 'sign', got {rule!r}")
     if not lr > 0 or not 0 <= momentum < 1:
-        raise ValueError(f"lr must be positive and momentum in [0, 1), got {lr} and {momentum}")
+        raise ValueError(f"lr= must be positive and momentum= in [0, 1), got {lr} and {momentum}")
     now = history[-1]
     if now.reason:
         return no_forecast(now.step, now.reason, drop=drop, level=level)
@@ -217,9 +217,9 @@ def _gradient_size(seen: Snapshot) -> float:
 def check_shares(drop: float, level: float) -> None:
     """Refuse a ``drop`` or ``level`` that is no share."""
     if not 0 < drop < 1:
-        raise ValueError(f"drop is the fraction by which the loss must fall, between 0 and 1; got {drop}")
+        raise ValueError(f"drop= is the fraction by which the loss must fall, between 0 and 1; got {drop}")
     if not 0 < level < 1:
-        raise ValueError(f"level is the nominal coverage of the interval, between 0 and 1; got {level}")
+        raise ValueError(f"level= is the nominal coverage of the interval, between 0 and 1; got {level}")
 
 
 def made_forecast(

@@ -207,7 +207,7 @@ def measure_plateaus(
 ) -> list[Snapshot]:
     """The same for a stack of networks (copies, n_out, n_in), one snapshot per copy."""
     if resolve_loss(loss_fn) is not loss_fn or loss_fn is None:
-        raise TypeError(f"loss_fn must be a function that returns one loss per copy of the network, got {loss_fn!r}")
+        raise TypeError(f"loss_fn= must be a function that returns one loss per copy of the network, got {loss_fn!r}")
     x, y = batch
     with torch.enable_grad():
         leaves = [w.detach().requires_grad_(True) for w in weights]

@@ -80,7 +80,7 @@ def stack_signal(
     layers = list(range(r)) if small is None else list(small)
     if len(layers) != r or not 1 <= r <= len(weights):
         raise ValueError(
-            f"r must equal the number of small layers and lie between 1 and {len(weights)}, got r = {r} and small = "
+            f"r= must equal the number of small layers and lie between 1 and {len(weights)}, got r = {r} and small = "
             f"{layers}"
         )
     w = [m.detach().double() for m in weights]

@@ -59,7 +59,7 @@ def gradients(
 def widths_of(depth: int, width: int, inputs: int, outputs: int = 1) -> list[tuple[int, int]]:
     """(n_out, n_in) of every layer."""
     if depth < 2:
-        raise ValueError(f"depth is {depth}; a chain needs at least two layers")
+        raise ValueError(f"depth= must be at least 2, got {depth}: a chain needs two layers")
     sizes = [inputs, *[width] * (depth - 1), outputs]
     return [(b, a) for a, b in pairwise(sizes)]
 
@@ -103,7 +103,7 @@ def he_stack(
         raise ValueError(f"indices of small layers must lie in 0..{depth - 1}, got {sorted(layers)}")
     scales = [float(eps)] if isinstance(eps, int | float) else [float(e) for e in eps]
     if any(e <= 0 for e in scales):
-        raise ValueError(f"eps must be positive, got {scales}")
+        raise ValueError(f"eps= must be positive, got {scales}")
     generators = [torch.Generator().manual_seed(s) for s in seeds]
     stack = []
     for i, (out, fan_in) in enumerate(widths_of(depth, width, inputs, outputs)):

@@ -142,7 +142,7 @@ def tangential_lora(
     2: rank 1, the old task cannot change
     """
     if rank < 1:
-        raise ValueError(f"rank is the number of rows of each adapter and must be at least 1, got {rank}")
+        raise ValueError(f"rank= is the number of rows of each adapter and must be at least 1, got {rank}")
     linear = {n: m for n, m in model.named_modules() if isinstance(m, nn.Linear)}
     if not linear:
         raise ValueError(f"{type(model).__name__} has no linear layer; adapters need at least one")

@@ -190,7 +190,9 @@ def safe_spaces(
             "larger models use tangential_lora"
         )
     if not (reach > 0 and 0 < tolerance < 1):
-        raise ValueError(f"reach must be positive and tolerance must lie between 0 and 1, got {reach} and {tolerance}")
+        raise ValueError(
+            f"reach= must be positive and tolerance= must lie between 0 and 1, got {reach} and {tolerance}"
+        )
     theta, family = theta.double(), likelihoods.get(likelihood)
     truth = outputs(theta)
     if not torch.isfinite(truth).all():

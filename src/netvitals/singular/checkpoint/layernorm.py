@@ -198,9 +198,9 @@ def ln_finite_t(d: int, sigma: float = 0.0) -> LNFiniteT:
     LayerNorm of width 16: κ₂ = 0.0767, κ₄ = 1.1303; slope 0 below t = 0, 2 up to 0.261, then 4
     """
     if d < 3:
-        raise ValueError(f"d is the number of channels and must be at least 3, got d = {d}")
+        raise ValueError(f"d= is the number of channels and must be at least 3, got d = {d}")
     if not sigma >= 0:
-        raise ValueError(f"sigma is a standard deviation and must not be negative, got {sigma}")
+        raise ValueError(f"sigma= is a standard deviation and must not be negative, got {sigma}")
     n = d - 1
     node, weight = np.polynomial.legendre.leggauss(_NODES)
     angle, weight = (node + 1) * math.pi / 4, weight * np.cos((node + 1) * math.pi / 4) ** (n - 2)
@@ -226,6 +226,6 @@ def ln_reset_rate(powers: Sequence[float], norm_after: Sequence[int], layer: int
     [4, 2, 0, 0]
     """
     if not 1 <= layer <= len(powers):
-        raise ValueError(f"layer must lie between 1 and {len(powers)}, got {layer}")
+        raise ValueError(f"layer= must lie between 1 and {len(powers)}, got {layer}")
     stop = min((p for p in norm_after if p >= layer), default=len(powers))
     return 2 * sum(powers[layer:stop])

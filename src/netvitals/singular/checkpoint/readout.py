@@ -253,7 +253,7 @@ def readout(
     """
     if n < 3 or (chains or 0) < 0:
         raise ValueError(
-            f"n is the number of samples and must be at least 3, and chains must be at least 0, got {n} and {chains}"
+            f"n= is the number of samples and must be at least 3, and chains= must be at least 0, got {n} and {chains}"
         )
     family, task = check_task(model, loss_fn, batch)
     task = _in_eval(task)

@@ -263,7 +263,8 @@ def spectra_history(
     """
     if not checkpoints or keep < 1:
         raise ValueError(
-            "checkpoints must be a mapping from step to state dict with at least one entry, and keep must be at least 1"
+            "checkpoints= must be a mapping from step to state dict with at least one entry, and keep= must be at "
+            "least 1"
         )
     steps = sorted(checkpoints)
     if times is not None and (missing := [s for s in steps if s not in times]):

@@ -46,7 +46,7 @@ def change_points(steps: Sequence[float], orders: Sequence[float], *, stay: int 
     """
     if len(steps) != len(orders):
         raise ValueError(
-            f"orders needs one value for each checkpoint: got {len(orders)} orders for {len(steps)} checkpoints"
+            f"orders= needs one value for each checkpoint: got {len(orders)} orders for {len(steps)} checkpoints"
         )
     known = [(int(s), round(o)) for s, o in zip(steps, orders) if math.isfinite(o)]
     out: list[ChangePoint] = []

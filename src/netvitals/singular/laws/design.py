@@ -100,9 +100,9 @@ def rank_designs(designs: Mapping[str, nn.Module], batch: Any, *, objective: str
     [('normed', 0.0), ('plain', 2.0)]
     """
     if objective not in OBJECTIVES:
-        raise ValueError(f"objective must be one of {', '.join(OBJECTIVES)}, got {objective!r}")
+        raise ValueError(f"objective= must be one of {', '.join(OBJECTIVES)}, got {objective!r}")
     if not designs:
-        raise ValueError("designs is empty: give a mapping from name to module with at least one entry")
+        raise ValueError("designs= is empty: give a mapping from name to module with at least one entry")
     found: list[DesignProfile] = []
     skipped: dict[str, str] = {}
     for name, model in designs.items():

@@ -100,7 +100,7 @@ def functional_variance_mc(
     _check(k, 0.0, 1.0)
     if n < 2 or data_sets < 2 or not scale > 0:
         raise ValueError(
-            f"n and data_sets must be at least 2 and scale must be positive, got {n}, {data_sets} and {scale}"
+            f"n= and data_sets= must be at least 2 and scale= must be positive, got {n}, {data_sets} and {scale}"
         )
     rng = np.random.default_rng(seed)
     total = rng.normal(0.0, math.sqrt(n), data_sets)  # Σ x

@@ -111,7 +111,7 @@ def predict_rates(
             )
         return _projected(architecture) if isinstance(architecture, ProjectedChain) else _crossed(architecture)
     raise TypeError(
-        "architecture must be a Chain, an AttentionChain, a SwiGLUStack or an nn.Module, got "
+        "architecture= must be a Chain, an AttentionChain, a SwiGLUStack or an nn.Module, got "
         f"{type(architecture).__name__}; rates of gated skips, experts and batch norm cannot be predicted"
     )
 

@@ -45,7 +45,7 @@ def rlct_additive(ks: Sequence[int], m_perp: int = 0, hs: Sequence[float] | None
     (0.4166666666666667, 1)
     """
     if m_perp < 0:
-        raise ValueError(f"m_perp is the number of regular normal directions and must not be negative, got {m_perp}")
+        raise ValueError(f"m_perp= is the number of regular normal directions and must not be negative, got {m_perp}")
     ratios = _ratios(ks, hs)
     return float(sum(ratios, Fraction(m_perp, 2))), 1
 
@@ -146,12 +146,14 @@ def rlct_deep_linear(widths: Sequence[int], rank: int) -> tuple[float, int]:
 
 def _ratios(ks: Sequence[int], hs: Sequence[float] | None) -> list[Fraction]:
     if not ks:
-        raise ValueError("ks is empty: give at least one KL order")
+        raise ValueError("ks= is empty: give at least one KL order")
     if any(k < 1 or int(k) != k for k in ks):
         raise ValueError(f"KL orders must be whole numbers of at least 1, got {list(ks)}")
     hs = [0.0] * len(ks) if hs is None else list(hs)
     if len(hs) != len(ks):
-        raise ValueError(f"hs needs one prior exponent for each KL order: got {len(hs)} exponents for {len(ks)} orders")
+        raise ValueError(
+            f"hs= needs one prior exponent for each KL order: got {len(hs)} exponents for {len(ks)} orders"
+        )
     if any(h <= -1 for h in hs):
         raise ValueError(f"prior exponents must be above −1, got {hs}")
     return [Fraction(Fraction(h).limit_denominator(10**6) + 1) / (2 * int(k)) for k, h in zip(ks, hs)]

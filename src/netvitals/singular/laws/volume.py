@@ -54,9 +54,9 @@ def eps_scan_volume(
     Points are drawn log-uniformly in each coordinate and reweighted, so that small ε has draws.
     """
     if dim < 1 or draws < 1:
-        raise ValueError(f"dim and draws must be at least 1, got {dim} and {draws}")
+        raise ValueError(f"dim= and draws= must be at least 1, got {dim} and {draws}")
     if not 0 < eps[0] < eps[1] < 1:
-        raise ValueError(f"eps must be two increasing numbers between 0 and 1, got {eps}")
+        raise ValueError(f"eps= must be two increasing numbers between 0 and 1, got {eps}")
     generator = torch.Generator().manual_seed(seed)
     depth = -math.log(eps[0]) + 3.0  # how far down, in log units, a single coordinate may sit
     u = torch.rand(draws, dim, generator=generator, dtype=torch.float64)
@@ -65,7 +65,7 @@ def eps_scan_volume(
     values = kl(x)
     if values.shape != (draws,) or not torch.isfinite(values).all() or bool((values < 0).any()):
         raise ValueError(
-            f"kl must return one finite, non-negative number for each draw, shape ({draws},); got shape "
+            f"kl= must return one finite, non-negative number for each draw, shape ({draws},); got shape "
             f"{tuple(values.shape)} with {int((~(values >= 0)).sum())} negative or NaN"
         )
     grid = np.geomspace(eps[0], eps[1], points)
@@ -116,6 +116,6 @@ def tied_crossing_volume(eps: float, k: int, r: int, h: float = 0.0) -> float:
     0.01
     """
     if not 0 < eps <= 1:
-        raise ValueError(f"eps must lie in (0, 1], got {eps}")
+        raise ValueError(f"eps= must lie in (0, 1], got {eps}")
     d = eps ** ((h + 1) / (2 * k))
     return (h + 1) ** -r * d * sum((-math.log(d)) ** j / math.factorial(j) for j in range(r))

@@ -60,7 +60,7 @@ def lambda_min(matrix: Tensor, spectrum: Tensor | None = None, floor: float = FL
     (0.5, 1)
     """
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.numel() or not torch.isfinite(matrix).all():
-        raise ValueError(f"matrix must be square with finite entries, got shape {tuple(matrix.shape)}")
+        raise ValueError(f"matrix= must be square with finite entries, got shape {tuple(matrix.shape)}")
     values = torch.linalg.eigvalsh(matrix.double()) if spectrum is None else spectrum
     above = values > floor * values[-1].clamp_min(1e-300)
     return (float(values[above][0]) if above.any() else 0.0), int((~above).sum())
@@ -91,7 +91,7 @@ def schur_constant(
     0.24374
     """
     if width < 1:
-        raise ValueError(f"width is the number of units of a layer and must be at least 1, got {width}")
+        raise ValueError(f"width= is the number of units of a layer and must be at least 1, got {width}")
     (m_d, s_d), (m_n, s_n) = dead, live or dead
     rest = width - 1
     return m_d**2 * m_n**2 * rest / (s_d * ((s_n - m_n**2) + rest * m_n**2))
@@ -133,11 +133,11 @@ def joint_mode(
 def _unit(direction: Tensor, matrix: Tensor) -> Tensor:
     if direction.ndim != 1 or matrix.shape != (len(direction), len(direction)):
         raise ValueError(
-            "direction must have as many entries as the matrix has rows or columns: got shape "
+            "direction= must have as many entries as the matrix has rows or columns: got shape "
             f"{tuple(direction.shape)} for a matrix of shape {tuple(matrix.shape)}"
         )
     if not torch.isfinite(direction).all() or float(direction.norm()) == 0.0:
-        raise ValueError("direction must be a finite vector that is not zero")
+        raise ValueError("direction= must be a finite vector that is not zero")
     return (direction / direction.norm()).to(matrix)
 
 

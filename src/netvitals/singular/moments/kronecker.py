@@ -144,7 +144,7 @@ def kfac(
             [0.0000, 0.5000]], dtype=torch.float64)
     """
     if fisher not in FISHERS:
-        raise ValueError(f"fisher must be one of {', '.join(FISHERS)}, got {fisher!r}")
+        raise ValueError(f"fisher= must be one of {', '.join(FISHERS)}, got {fisher!r}")
     means: dict[str, _Means] = {}
     skipped: dict[str, str] = {}
     examples, loss = 0, ""

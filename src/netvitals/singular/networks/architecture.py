@@ -77,7 +77,7 @@ class Chain:
         if self.depth < 1 or self.width < 2:
             raise ValueError(f"a chain needs depth ≥ 1 and width ≥ 2, got depth {self.depth} and width {self.width}")
         if self.activation not in ACTIVATIONS:
-            raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}, got {self.activation!r}")
+            raise ValueError(f"activation= must be one of {', '.join(ACTIVATIONS)}, got {self.activation!r}")
         if self.widths and len(self.widths) != self.depth + 1:
             raise ValueError(f"a chain of depth {self.depth} needs {self.depth + 1} widths, got {len(self.widths)}")
         if any(len(e) != self.depth for e in self.exponents):
@@ -86,8 +86,8 @@ class Chain:
             )
         if any(not 0 <= p < self.depth for p in self.norm_after) or self.norm not in ("layer", "rms"):
             raise ValueError(
-                f"norm must be 'layer' or 'rms', and norm_after must lie between 0 and depth − 1; got {self.norm!r} "
-                f"and {self.norm_after}"
+                "norm= must be 'layer' or 'rms', and norm_after= must lie between 0 and depth − 1; got "
+                f"{self.norm!r} and {self.norm_after}"
             )
         if any(not 0 <= a < b <= self.depth for a, b in self.skips):
             raise ValueError(f"a skip connection (a, b) needs 0 ≤ a < b ≤ depth, got {self.skips}")
@@ -233,7 +233,7 @@ class SwiGLUStack:
 
     def __post_init__(self) -> None:
         if self.gate not in GATES:
-            raise ValueError(f"gate must be one of {', '.join(GATES)}, got {self.gate!r}")
+            raise ValueError(f"gate= must be one of {', '.join(GATES)}, got {self.gate!r}")
 
     def trace(self, t: float, x: Tensor) -> ArchitectureTrace:
         """Inputs, pre-activations and stream at ``t`` on inputs ``x`` (examples, width)."""

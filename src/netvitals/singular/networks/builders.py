@@ -112,7 +112,7 @@ class BlockPair:
 
     def __post_init__(self) -> None:
         if len(self.kinds) != 2 or set(self.kinds) - set("AM"):
-            raise ValueError(f"kinds must be two letters out of A (attention) and M (MLP), got {self.kinds!r}")
+            raise ValueError(f"kinds= must be two letters out of A (attention) and M (MLP), got {self.kinds!r}")
 
     @property
     def predicted(self) -> dict[str, float]:
@@ -152,7 +152,7 @@ class PreNormProbe:
 
     def __post_init__(self) -> None:
         if not 0 <= self.probe < self.blocks:
-            raise ValueError(f"probe is the index of a block and must lie in 0 … {self.blocks - 1}, got {self.probe}")
+            raise ValueError(f"probe= is the index of a block and must lie in 0 … {self.blocks - 1}, got {self.probe}")
 
     @property
     def predicted(self) -> dict[str, float]:

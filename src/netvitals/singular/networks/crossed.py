@@ -41,7 +41,7 @@ class ProjectedChain:
 
     def __post_init__(self) -> None:
         if self.activation not in ACTIVATIONS:
-            raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}, got {self.activation!r}")
+            raise ValueError(f"activation= must be one of {', '.join(ACTIVATIONS)}, got {self.activation!r}")
         if any(not 0 <= a < b <= self.depth for a, b in self.projections):
             raise ValueError(f"a projected skip connection (a, b) needs 0 ≤ a < b ≤ depth, got {self.projections}")
 
@@ -105,10 +105,10 @@ class CrossAttentionChain:
 
     def __post_init__(self) -> None:
         if self.sides not in SIDES:
-            raise ValueError(f"sides must be one of {', '.join(SIDES)}, got {self.sides!r}")
+            raise ValueError(f"sides= must be one of {', '.join(SIDES)}, got {self.sides!r}")
         if not (self.stream_order >= 0 and self.memory_order >= 0):
             raise ValueError(
-                f"stream_order and memory_order must be at least 0, got {self.stream_order} and {self.memory_order}"
+                f"stream_order= and memory_order= must be at least 0, got {self.stream_order} and {self.memory_order}"
             )
 
     @property

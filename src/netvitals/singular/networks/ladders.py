@@ -114,19 +114,19 @@ def _check(architecture: object, ts: Sequence[float], noise: float, examples: in
         raise ValueError(f"fitting an exponent needs at least three values t > 0 in ts, got {list(ts)}")
     if examples < 2 or not noise >= 0 or direction < 0:
         raise ValueError(
-            f"examples must be at least 2, and noise and direction must not be negative; got {examples}, {noise} and "
-            f"{direction}"
+            f"examples= must be at least 2, and noise= and direction= must not be negative; got {examples}, {noise} "
+            f"and {direction}"
         )
     if fisher not in ("expected", "empirical"):
-        raise ValueError(f"fisher must be 'expected' or 'empirical', got {fisher!r}")
+        raise ValueError(f"fisher= must be 'expected' or 'empirical', got {fisher!r}")
     if isinstance(architecture, Chain) and direction >= len(architecture.powers):
         raise ValueError(
-            "direction must be between 0 and the number of dead directions of this chain "
-            f"({len(architecture.powers)}) minus 1, got {direction}"
+            f"direction= must be at least 0 and less than {len(architecture.powers)}, the number of dead directions of "
+            f"this chain; got {direction}"
         )
     if not hasattr(architecture, "trace"):
         raise TypeError(
-            f"architecture must be a builder such as Chain or AttentionChain, got {type(architecture).__name__}"
+            f"architecture= must be a builder such as Chain or AttentionChain, got {type(architecture).__name__}"
         )
 
 
@@ -165,7 +165,7 @@ def _deltas(trace: ArchitectureTrace, loss: str, target: Tensor, labels: Tensor,
     if loss == "mse":
         return list(torch.autograd.grad(0.5 * (out - target).square().sum(), trace.preactivations))
     if loss != "ce":
-        raise ValueError(f"loss must be 'mse' or 'ce', got {loss!r}")
+        raise ValueError(f"loss= must be 'mse' or 'ce', got {loss!r}")
     if fisher == "empirical":
         value = torch.nn.functional.cross_entropy(out.flatten(0, -2), labels.flatten(), reduction="sum")
         return list(torch.autograd.grad(value, trace.preactivations))

@@ -51,7 +51,7 @@ class HiddenMarkov:
     def __post_init__(self) -> None:
         if self.length < 2 or not 0 < self.truth < 1:
             raise ValueError(
-                f"length must be at least 2, and every probability must be positive; got {self.length} and p = "
+                f"length= must be at least 2, and every probability must be positive; got {self.length} and p = "
                 f"{self.truth}"
             )
 
@@ -95,7 +95,9 @@ class Boltzmann:
 
     def __post_init__(self) -> None:
         if self.visible < 2 or self.hidden < 1:
-            raise ValueError(f"visible must be at least 2 and hidden at least 1, got {self.visible} and {self.hidden}")
+            raise ValueError(
+                f"visible= must be at least 2 and hidden= at least 1, got {self.visible} and {self.hidden}"
+            )
 
     @property
     def known(self) -> tuple[float, int]:

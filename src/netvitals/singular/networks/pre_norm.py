@@ -52,7 +52,7 @@ class PreNormTransformer:
 
     def __post_init__(self) -> None:
         if not 0 <= self.probe < self.blocks:
-            raise ValueError(f"probe is the index of a block and must lie in 0 … {self.blocks - 1}, got {self.probe}")
+            raise ValueError(f"probe= is the index of a block and must lie in 0 … {self.blocks - 1}, got {self.probe}")
 
     @property
     def distances(self) -> dict[str, float]:
@@ -163,9 +163,9 @@ def component_shift(
     True
     """
     if fisher not in ("expected", "empirical"):
-        raise ValueError(f"fisher must be 'expected' or 'empirical', got {fisher!r}")
+        raise ValueError(f"fisher= must be 'expected' or 'empirical', got {fisher!r}")
     if reference not in COMPONENTS:
-        raise ValueError(f"reference must be one of {', '.join(COMPONENTS)}, got {reference!r}")
+        raise ValueError(f"reference= must be one of {', '.join(COMPONENTS)}, got {reference!r}")
     if len(ts) < 3 or min(ts) <= 0:
         raise ValueError(f"fitting an exponent needs at least three values t > 0 in ts, got {list(ts)}")
     generator = torch.Generator().manual_seed(seed)

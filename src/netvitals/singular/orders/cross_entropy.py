@@ -64,7 +64,7 @@ def softmax_head(logits: Tensor, labels: Tensor) -> SoftmaxHead:
         raise ValueError(f"each row of logits needs one label: got {len(y)} labels for {len(flat)} rows")
     if int(y.min()) < 0 or int(y.max()) >= flat.shape[1]:
         raise ValueError(
-            f"labels must be whole numbers from 0 to {flat.shape[1] - 1}, got {int(y.min())} to {int(y.max())}"
+            f"labels= must be whole numbers from 0 to {flat.shape[1] - 1}, got {int(y.min())} to {int(y.max())}"
         )
     if not torch.isfinite(flat).all():
         raise ValueError("the logits contain NaN or infinity: check the batch and the parameters")

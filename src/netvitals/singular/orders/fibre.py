@@ -41,7 +41,7 @@ def normal_bundle(fibre: Callable[[Tensor], Tensor], tau0: Tensor) -> Tensor:
 def subfamily(outputs: Outputs, theta0: Tensor, basis: Tensor) -> Outputs:
     """The family n ↦ outputs(θ0 + B n): hand it to ``fisher_matrix`` or ``kl_order`` at n = 0."""
     if basis.ndim != 2 or len(basis) != theta0.numel():
-        raise ValueError(f"basis must have shape (D, directions) with D = {theta0.numel()}, got {tuple(basis.shape)}")
+        raise ValueError(f"basis= must have shape (D, directions) with D = {theta0.numel()}, got {tuple(basis.shape)}")
     return lambda n: outputs(theta0 + basis @ n)
 
 
@@ -107,7 +107,7 @@ def quotient_fisher(
     theta = theta.double()
     root = torch.ones_like(theta) if metric is None else metric.double().sqrt()
     if root.shape != theta.shape or not bool((root > 0).all()):
-        raise ValueError(f"metric must be a diagonal of {theta.numel()} positive entries")
+        raise ValueError(f"metric= must be a diagonal of {theta.numel()} positive entries")
     f = fisher_matrix(outputs, theta, likelihood)
     basis = _complement(root[:, None] * generators.double()) / root[:, None]
     unit = generators.double() / generators.double().norm(dim=0, keepdim=True)

@@ -36,7 +36,7 @@ def whitened(outputs: Outputs, theta0: Tensor, likelihood: str) -> tuple[Callabl
         plain = lambda th: ((outputs(th) - truth) / n).flatten()
         return _in_its_unit(plain, theta0), truth.numel()
     if likelihood not in ("categorical", "ce"):
-        raise ValueError(f"likelihood must be gaussian or categorical here, got {likelihood!r}")
+        raise ValueError(f"likelihood= must be gaussian or categorical here, got {likelihood!r}")
     p = truth.softmax(-1)
 
     def g(theta: Tensor) -> Tensor:

@@ -99,7 +99,7 @@ def get(likelihood: str | Likelihood) -> Likelihood:
         if hasattr(likelihood, "fisher") and hasattr(likelihood, "kl"):
             return likelihood
         raise TypeError(
-            "likelihood must be an object with methods fisher(outputs, tangent) and kl(truth, outputs), got "
+            "likelihood= must be an object with methods fisher(outputs, tangent) and kl(truth, outputs), got "
             f"{type(likelihood).__name__}"
         )
     known: dict[str, Likelihood] = {

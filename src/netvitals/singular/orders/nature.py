@@ -107,7 +107,7 @@ def along_task(task: Task, direction: Mapping[str, Tensor]) -> tuple[Outputs, Te
     params = dict(model.named_parameters(remove_duplicate=False))  # a tied weight moves wherever it is used
     if missing := [n for n in direction if n not in params]:
         raise ValueError(
-            f"direction has an entry for {missing[0]!r}, which is not a parameter of {type(model).__name__}; use "
+            f"direction= has an entry for {missing[0]!r}, which is not a parameter of {type(model).__name__}; use "
             "names from model.named_parameters()"
         )
     if wrong := [n for n in direction if direction[n].shape != params[n].shape]:

@@ -100,7 +100,7 @@ def kl_along(
     check_direction(theta0, direction)
     family = likelihoods.get(likelihood)
     if not len(ts):
-        raise ValueError("ts is empty: measuring a divergence along a path needs at least one distance t")
+        raise ValueError("ts= is empty: measuring a divergence along a path needs at least one distance t")
     theta0, direction = promoted(theta0), promoted(direction)
     truth = outputs(theta0)
     check_outputs(truth)
@@ -247,7 +247,7 @@ def score_expansion(outputs: Outputs, theta0: Tensor, direction: Tensor, order: 
     """
     check_direction(theta0, direction)
     if order < 1:
-        raise ValueError(f"order is the highest order of the expansion and must be at least 1, got {order}")
+        raise ValueError(f"order= is the highest order of the expansion and must be at least 1, got {order}")
     v, theta = (direction / direction.norm()).double(), theta0.double()
     check_outputs(outputs(theta))
 
@@ -267,22 +267,22 @@ def check_direction(theta: Tensor, direction: Tensor) -> None:
     """A sentence for a direction of the wrong shape, zero or not finite."""
     if not isinstance(theta, Tensor) or not isinstance(direction, Tensor):
         raise TypeError(
-            f"theta and direction must be tensors, got {type(theta).__name__} and {type(direction).__name__}"
+            f"theta= and direction= must be tensors, got {type(theta).__name__} and {type(direction).__name__}"
         )
     if theta.ndim != 1 or direction.shape != theta.shape:
         raise ValueError(
-            f"direction must be a flat vector of the same shape as theta: got {tuple(direction.shape)} for theta of "
+            f"direction= must be a flat vector of the same shape as theta: got {tuple(direction.shape)} for theta of "
             f"shape {tuple(theta.shape)}"
         )
     if not torch.isfinite(direction).all() or float(direction.norm()) == 0.0:
-        raise ValueError("direction must be a finite vector that is not zero, because a zero vector has no order")
+        raise ValueError("direction= must be a finite vector that is not zero, because a zero vector has no order")
 
 
 def check_outputs(outputs: Tensor) -> None:
     """A sentence for outputs without samples, without entries, or with NaN."""
     if outputs.ndim < 2 or not outputs.numel():
         raise ValueError(
-            f"outputs must have shape (samples, outputs) with at least one of each, got shape {tuple(outputs.shape)}"
+            f"outputs= must have shape (samples, outputs) with at least one of each, got shape {tuple(outputs.shape)}"
         )
     if not torch.isfinite(outputs).all():
         raise ValueError("the outputs contain NaN or infinity: check the data and the parameters")

@@ -149,5 +149,5 @@ def wbic(losses: Any, n: int) -> float:
 
 def _count(n: int) -> int:
     if n < 3:
-        raise ValueError(f"n is the number of samples and must be at least 3, got {n}")
+        raise ValueError(f"n= is the number of samples and must be at least 3, got {n}")
     return n

@@ -135,7 +135,7 @@ def coefficient_history(
     ((0, 100), 2)
     """
     if not checkpoints:
-        raise ValueError("checkpoints is empty: give a mapping from step to state dict with at least one entry")
+        raise ValueError("checkpoints= is empty: give a mapping from step to state dict with at least one entry")
     steps = sorted(checkpoints)
     found: list[LLC] = []
     burn = options.pop("burn_in", None)

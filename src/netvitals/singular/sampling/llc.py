@@ -101,12 +101,12 @@ def learning_coefficient(
         )
     if not (nbeta > 0 and math.isfinite(nbeta) and localization >= 0):
         raise ValueError(
-            f"nbeta must be positive and localization must not be negative, got {nbeta} and {localization}"
+            f"nbeta= must be positive and localization= must not be negative, got {nbeta} and {localization}"
         )
     if step_size != "auto" and not (isinstance(step_size, int | float) and 0 < step_size < math.inf):
-        raise ValueError(f"step_size must be a positive number or 'auto', got {step_size!r}")
+        raise ValueError(f"step_size= must be a positive number or 'auto', got {step_size!r}")
     if (batch_size is not None and batch_size < 1) or (burn_in is not None and burn_in < 0):
-        raise ValueError(f"batch_size must be at least 1 and burn_in at least 0, got {batch_size} and {burn_in}")
+        raise ValueError(f"batch_size= must be at least 1 and burn_in= at least 0, got {batch_size} and {burn_in}")
     if rungs is not None and (rungs < 1 or (rungs > 1 and not localization)):
         raise ValueError(
             "rungs= (number of temperatures) must be at least 1; with more than 1, localization= must be positive; "
