@@ -19,6 +19,7 @@ from netvitals_lab.clinic.patients import ARCHITECTURES, patient
 from netvitals_lab.clinic.session import Session, cross_entropy
 from netvitals_lab.clinic.tasks import Digits, Rows
 from netvitals_lab.models import build
+from netvitals_lab.training import gradient_step
 
 Make = Callable[[int, int], Session]
 
@@ -52,9 +53,7 @@ def _trained(session: Session, steps: int) -> Session:
     optimizer = session.make_optimizer()
     for step in range(steps):
         x, y = session.batch(50_000 + step)
-        optimizer.zero_grad()
-        session.loss_of(session.model(x), y).backward()
-        optimizer.step()
+        gradient_step(optimizer, session.loss_of(session.model(x), y))
     return session
 
 

@@ -4,7 +4,7 @@ from netvitals_lab.training.checkpoint import Checkpoint, load_checkpoint, save_
 from netvitals_lab.training.ensemble import Ensemble
 from netvitals_lab.training.ensemble_history import EnsembleEvaluation, EnsembleHistory, EnsembleMoment
 from netvitals_lab.training.history import Evaluation, History, Moment
-from netvitals_lab.training.loop import evaluate, train
+from netvitals_lab.training.loop import evaluate, gradient_step, train
 from netvitals_lab.training.losses import LOSSES, loss_named
 from netvitals_lab.training.optimizer import kinds, make_optimizer
 from netvitals_lab.training.recipe import (
@@ -32,6 +32,7 @@ __all__ = [
     "Moment",
     "Recipe",
     "evaluate",
+    "gradient_step",
     "integrated_decay",
     "kinds",
     "load_checkpoint",

@@ -239,6 +239,21 @@ class _Run:
         self.evaluations = list(start.evaluations)
 
 
+def gradient_step(optimizer: Optimizer, loss: Tensor) -> None:
+    """One step of an optimizer down the gradient of ``loss``; whatever gradients there were are dropped.
+
+    >>> weight = nn.Parameter(torch.ones(1))
+    >>> optimizer = torch.optim.SGD([weight], lr=0.1)
+    >>> for _ in range(2):
+    ...     gradient_step(optimizer, weight.square().sum())
+    >>> round(weight.item(), 2)
+    0.64
+    """
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+
+
 @torch.no_grad()
 def evaluate(
     model: nn.Module,

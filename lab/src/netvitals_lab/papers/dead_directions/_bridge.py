@@ -16,6 +16,7 @@ from netvitals import optim
 from netvitals.optim import symmetry
 from netvitals.singular import rate_fit
 from netvitals_lab import Row, stats
+from netvitals_lab.training import gradient_step
 
 f64 = torch.float64
 Build = Callable[[list[Parameter]], Optimizer]
@@ -54,10 +55,7 @@ def descend(name: str, depth: int, steps: int, width: int = 4, lr: float = 1e-3,
         product: Tensor = weights[0]
         for w in weights[1:]:
             product = w @ product
-        loss = 0.5 * (product - target).square().sum()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        gradient_step(optimizer, 0.5 * (product - target).square().sum())
         if i in observations:
             t, lam, off = read([w.detach() for w in weights])
             ts.append(t)
@@ -115,9 +113,7 @@ def drift(name: str, steps: int, seed: int) -> Row:
     y = torch.multinomial(torch.tensor([0.5] + [0.05] * 8 + [0.1]), 4096, replacement=True, generator=gen)
     for i in range(steps):
         rows = torch.arange(i * 32, (i + 1) * 32) % 4096
-        optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(net(x[rows]), y[rows]).backward()
-        optimizer.step()
+        gradient_step(optimizer, torch.nn.functional.cross_entropy(net(x[rows]), y[rows]))
     return {"optimizer": name, "drift": float(net[2].get_parameter("bias").detach().mean().abs()), "steps": steps}
 
 

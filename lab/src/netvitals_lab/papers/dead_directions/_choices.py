@@ -16,6 +16,7 @@ from netvitals.singular.adapters.pruning import PruningPlan, UnitCost
 from netvitals.singular.laws.design import rank_designs
 from netvitals_lab import Row, data, stats
 from netvitals_lab.papers.dead_directions._practice import mlp
+from netvitals_lab.training import gradient_step
 
 CRITERIA = ("rate", "variance", "fisher", "magnitude")
 SHARE = 0.5  # of the hidden units that are taken out
@@ -26,9 +27,7 @@ def _learned(net: nn.Module, x: Tensor, y: Tensor, steps: int, seed: int) -> Non
     optimizer = torch.optim.Adam(net.parameters(), lr=2e-3)
     for _ in range(steps):
         rows = torch.randint(0, len(x), (64,), generator=generator)
-        optimizer.zero_grad()
-        F.cross_entropy(net(x[rows]), y[rows]).backward()
-        optimizer.step()
+        gradient_step(optimizer, F.cross_entropy(net(x[rows]), y[rows]))
 
 
 def _digits() -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -15,6 +15,7 @@ from netvitals import singular
 from netvitals.singular.laws.fluctuation import nu_data_free
 from netvitals.singular.moments.factors import lambda_min
 from netvitals_lab import Row, data
+from netvitals_lab.training import gradient_step
 
 f64 = torch.float64
 
@@ -49,9 +50,7 @@ def expansion(steps: int, seed: int, measurements: int = 10) -> list[Row]:
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     for _ in range(steps):
         x, y = batch(5)
-        optimizer.zero_grad()
-        F.cross_entropy(net(x), y).backward()
-        optimizer.step()
+        gradient_step(optimizer, F.cross_entropy(net(x), y))
     rows = read(5, "before")
     head = net[2]
     assert isinstance(head, nn.Linear)
@@ -87,10 +86,7 @@ def grokking(steps: int, seed: int, p: int = 19) -> list[Row]:
                     "smallest": lambda_min(a.T @ a / len(a))[0],
                 }
             )
-        loss = (out[seen] - target[seen]).square().sum(1).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        gradient_step(optimizer, (out[seen] - target[seen]).square().sum(1).mean())
     return rows
 
 
@@ -123,9 +119,7 @@ def _addition_rates(steps: int, seed: int, p: int = 19) -> list[Row]:
         if i in observations:
             factor = singular.kfac(net, "ce", x[seen], only="0").layers["0"]
             rows.append({"step": i, "smallest": lambda_min(factor.G)[0], "trace": float(factor.G.trace())})
-        optimizer.zero_grad()
-        F.cross_entropy(net(x[seen]), y[seen]).backward()
-        optimizer.step()
+        gradient_step(optimizer, F.cross_entropy(net(x[seen]), y[seen]))
     return rows
 
 
@@ -139,9 +133,7 @@ def coefficient(steps: int, draws: int, seed: int) -> list[Row]:
     observations = set(np.unique(np.geomspace(steps // 8, steps, 5).astype(int)).tolist())
     states: dict[int, dict[str, Any]] = {}
     for i in range(1, steps + 1):
-        optimizer.zero_grad()
-        F.cross_entropy(net(x), y).backward()
-        optimizer.step()
+        gradient_step(optimizer, F.cross_entropy(net(x), y))
         if i in observations:
             states[i] = {k: v.clone() for k, v in net.state_dict().items()}
     found = singular.coefficient_history(

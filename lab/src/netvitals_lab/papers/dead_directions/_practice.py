@@ -14,6 +14,7 @@ from netvitals import singular
 from netvitals.singular.checkpoint.stream import sigma_stream
 from netvitals.singular.networks.pre_norm import PreNormTransformer, component_shift
 from netvitals_lab import Row
+from netvitals_lab.training import gradient_step
 
 f64 = torch.float64
 WINDOWS = {"asymptotic": (1e-4, 1e-3), "crossover": (0.1, 0.3), "end": (0.3, 1.0)}
@@ -128,9 +129,7 @@ def _fit(model: nn.Module, x: Tensor, target: Tensor, loss: str, steps: int = 60
     measure = nn.functional.cross_entropy if loss == "ce" else nn.functional.mse_loss
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     for _ in range(steps):
-        optimizer.zero_grad()
-        measure(model(x), target).backward()
-        optimizer.step()
+        gradient_step(optimizer, measure(model(x), target))
 
 
 def _number(value: Any) -> Any:
@@ -165,9 +164,7 @@ def approach(start: str, depth: int, steps: int, seed: int, width: int = 5) -> l
     looks = set(np.unique(np.geomspace(max(steps // 200, 1), steps, 24).astype(int)).tolist())
     kept: dict[int, dict[str, Tensor]] = {}
     for i in range(1, steps + 1):
-        optimizer.zero_grad()
-        (0.5 * (net(x) - y).square().sum(1).mean()).backward()
-        optimizer.step()
+        gradient_step(optimizer, 0.5 * (net(x) - y).square().sum(1).mean())
         if i in looks:
             kept[i] = {n: v.clone() for n, v in net.state_dict().items()}
     times = {i: float(torch.linalg.svdvals(_product(state))[-1]) ** (1 / depth) for i, state in kept.items()}

@@ -20,6 +20,7 @@ from netvitals import singular
 from netvitals.singular.moments.factors import lambda_min
 from netvitals_lab import Config, Resources, Row, Study
 from netvitals_lab.papers.dead_directions._learning import _addition
+from netvitals_lab.training import gradient_step
 
 NAME = "dead-directions-compression"
 SHARE, RATE, PENALTY = 0.75, 3e-3, 1e-3
@@ -84,9 +85,7 @@ def trial(config: Config) -> list[Row]:
                     {"kind": "end" if memorised else "memorised", "step": i, **order(net, x[seen], target[seen])}
                 )
                 memorised = True
-        optimizer.zero_grad()
-        (out[seen] - target[seen]).square().sum(1).mean().backward()
-        optimizer.step()
+        gradient_step(optimizer, (out[seen] - target[seen]).square().sum(1).mean())
     return rows
 
 

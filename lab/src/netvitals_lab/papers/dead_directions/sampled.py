@@ -20,6 +20,7 @@ from netvitals import singular
 from netvitals.singular.networks.posteriors import Monomials, half_square, of_monomial
 from netvitals.singular.orders.order import kl_order
 from netvitals_lab import Config, Row, Study
+from netvitals_lab.training import gradient_step
 
 f64 = torch.float64
 NAME = "dead-directions-sampled"
@@ -159,9 +160,7 @@ def stages(checkpoints: int, nbeta: float, draws: int, seed: int, lr: float = 0.
                     **_sampled(net, nbeta, draws, seed, x),
                 }
             )
-        optimizer.zero_grad()
-        half_square(net(x), y).backward()
-        optimizer.step()
+        gradient_step(optimizer, half_square(net(x), y))
     return rows
 
 

@@ -20,6 +20,7 @@ from netvitals.singular.networks.builders import DiagonalNet
 from netvitals_lab import Config, Row, Study
 from netvitals_lab.papers.dead_directions import _bridge, rates
 from netvitals_lab.papers.dead_directions._networks import NAMES, SMALL, USUAL
+from netvitals_lab.training import gradient_step
 
 NAME = "dead-directions-sweeps"
 f64 = torch.float64
@@ -118,9 +119,7 @@ def floor(eps: float, depth: int, steps: int, width: int = 4, lr: float = 1e-3, 
         product_: Tensor = weights[0]
         for w in weights[1:]:
             product_ = w @ product_
-        optimizer.zero_grad()
-        (0.5 * (product_ - target).square().sum()).backward()
-        optimizer.step()
+        gradient_step(optimizer, 0.5 * (product_ - target).square().sum())
         if i in looks:
             t, lam, off = _bridge.read([w.detach() for w in weights])
             if not 0 < t < (ts[-1] if ts else math.inf):
@@ -158,9 +157,7 @@ def reach(driver: str, steps: int, seed: int, lr: float = 1e-3, start: float = 0
     generator = torch.Generator().manual_seed(seed + 1)
     for _ in range(steps):
         rows = torch.randint(0, len(x), (5,), generator=generator)
-        optimizer.zero_grad()
-        (0.5 * (net.outputs(torch.cat([u, v]), x[rows]) - y[rows]).square().mean()).backward()
-        optimizer.step()
+        gradient_step(optimizer, 0.5 * (net.outputs(torch.cat([u, v]), x[rows]) - y[rows]).square().mean())
     quiet = torch.stack([u.detach()[net.active :], v.detach()[net.active :]])
     return {
         "zeros": float((quiet == 0).double().mean()),

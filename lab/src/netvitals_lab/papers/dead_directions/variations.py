@@ -18,6 +18,7 @@ from netvitals.singular.checkpoint.stream import sigma_stream
 from netvitals_lab import Config, Resources, Row, Study, data, models
 from netvitals_lab.papers.dead_directions import _learning
 from netvitals_lab.papers.dead_directions._variations import Bridge, descend
+from netvitals_lab.training import gradient_step
 
 NAME = "dead-directions-variations"
 OPTIMIZERS = ("sgd", "momentum", "adam", "adamw", "shampoo", "muon", "k-fac")
@@ -91,9 +92,8 @@ def regime(name: str, steps: int, modulus: int, seed: int) -> list[Row]:
     gen = torch.Generator().manual_seed(seed)
     for _ in range(2 * steps):
         rows = torch.randint(0, len(digits.train.x), (64,), generator=gen)
-        optimizer.zero_grad()
-        (model(digits.train.x[rows]) - F.one_hot(digits.train.y[rows], 10)).square().sum(1).mean().backward()
-        optimizer.step()
+        error = model(digits.train.x[rows]) - F.one_hot(digits.train.y[rows], 10)
+        gradient_step(optimizer, error.square().sum(1).mean())
     with torch.no_grad():
         right = float((model(digits.test.x).argmax(1) == digits.test.y).float().mean())
     found = sigma_stream(model, digits.test.x[:128])

@@ -24,6 +24,7 @@ from netvitals.saddle.students.network import output
 from netvitals.saddle.students.task import antithetic_sample
 from netvitals_lab import Config, Resources, Row, Study
 from netvitals_lab.papers.saddle_escape.series_forecast import series_forecast
+from netvitals_lab.training import gradient_step
 
 FRACTIONS = (0.1, 0.25, 0.5, 0.75)
 METHODS = ("live", "series", "linear", "power")
@@ -251,9 +252,7 @@ def _train(config: Config, task: _Task, drop: float) -> list[list[Snapshot]]:
             if all(h[-1].loss < 0.98 * (1 - drop) * h[0].loss for h in histories):
                 break
         x, y = task.draw(config["batch"])
-        optimizer.zero_grad()
-        task.loss(output(weights, x, task.f), y).sum().backward()
-        optimizer.step()
+        gradient_step(optimizer, task.loss(output(weights, x, task.f), y).sum())
     return histories
 
 

@@ -15,6 +15,7 @@ from netvitals.activations import expect, get
 from netvitals.drift import euler
 from netvitals_lab import Row, data, models, stats
 from netvitals_lab.theory import drift_signs as theory
+from netvitals_lab.training import gradient_step
 
 PATTERNS: dict[str, tuple[str, ...]] = {
     "relu": ("relu",) * 4,
@@ -43,9 +44,7 @@ def euler_in_training(steps: int, seed: int) -> list[Row]:
                 rows += _euler_defects(model, x, y, step)
             if step >= steps:
                 return rows
-            optimizer.zero_grad()
-            F.cross_entropy(model(x), y).backward()
-            optimizer.step()
+            gradient_step(optimizer, F.cross_entropy(model(x), y))
             step += 1
     return rows
 
@@ -185,9 +184,7 @@ def readout_mean(steps: int, seed: int) -> list[Row]:
             x = torch.randn(32, 16, generator=generator, dtype=torch.float64)
             y = torch.randint(6, (32,), generator=generator)
             o = (x @ first.T).relu() @ readout.T
-            optimizer.zero_grad()
-            (F.cross_entropy(o, y) if loss == "ce" else F.mse_loss(o, F.one_hot(y, 6).double())).backward()
-            optimizer.step()
+            gradient_step(optimizer, F.cross_entropy(o, y) if loss == "ce" else F.mse_loss(o, F.one_hot(y, 6).double()))
         moved: Tensor = readout.detach().mean(0) - begin
         rows.append(
             {
