@@ -146,8 +146,8 @@ CODES: dict[str, Code] = {
     ),
     "vital-failed": Code(
         "A vital sign failed at one place and is turned off there",
-        "The vital sign raised an error on the tensors of this place. The vital sign continues at all other places, "
-        "and `skipped` names the failed one.",
+        "The vital sign raised an error on the tensors of this place, which `skipped` names. "
+        "It is still measured at all other places.",
         "If you wrote the vital sign, test it with `nv.checkup(..., vitals=[my_vital])`; the message contains the "
         "error. If the vital sign is part of netvitals, please report the message.",
     ),

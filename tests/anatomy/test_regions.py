@@ -160,7 +160,7 @@ def test_what_is_too_large_to_try_is_known_by_its_operations():
 
 def test_what_cannot_be_replayed_has_a_reason():
     found = chart(Net(lambda h: torch.fft.fft(h).abs()), batch())
-    assert "could not be replayed" in found.skipped["abs()"] and not found.activations
+    assert "could not be repeated on other inputs" in found.skipped["abs()"] and not found.activations
     assert [r.role for r in found.regions] == ["other"]
 
 

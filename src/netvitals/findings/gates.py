@@ -65,8 +65,8 @@ def forecast(context: Context) -> Iterator[Finding]:
         (down if seen.direction < 0 else up).append(Hit(sigma.site, severity, evidence, abs(seen.change)))
     law = (
         "The forecast assumes normally distributed inputs whose standard deviation halves once more. "
-        "Under the same assumption, the computed present share of active units differs from the measured share by at "
-        f"most {LAW_ERROR:g}."
+        "For the inputs measured now, this assumption gives a share of active units within "
+        f"{LAW_ERROR:g} of the measured share."
     )
     yield from together(
         down,

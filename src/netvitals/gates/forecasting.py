@@ -170,7 +170,7 @@ class GateOutlook(Result):
         return self.sites[site]
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row per site: direction, current density, margin in units of σ, agreement between channels."""
+        """One row per site: forecast direction, density now, margin in units of σ, agreement between channels."""
         return [
             {
                 "site": name,

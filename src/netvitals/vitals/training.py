@@ -45,7 +45,7 @@ class Training(Vital):
     title = "Training loop"
     meaning = "Common mistakes in a training loop: gradients that were not zeroed, and modules left in eval mode."
     metrics: ClassVar = {
-        "carried": Metric("norm of the gradient before the backward pass, divided by that after it"),
+        "carried": Metric("norm of the gradient when backward() starts, divided by its norm when backward() ends"),
         "passes": Metric("forward passes since the last optimizer step", "passes"),
         "norms": Metric("batch norm layers in the model", "modules"),
         "eval_norms": Metric("batch norm layers in eval mode", "modules"),

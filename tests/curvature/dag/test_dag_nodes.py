@@ -170,12 +170,12 @@ def test_hessians_around_a_kink_fall_into_clusters():
 @pytest.mark.parametrize(
     ("nodes", "sentence"),
     [
-        ([lib.activation("out", "nobody", torch.tanh)], "names the parent 'nobody'"),
+        ([lib.activation("out", "nobody", torch.tanh)], "has the parent 'nobody'"),
         (
             [lib.activation("a", "x", torch.tanh), lib.activation("out", "x", torch.tanh)],
             "'a' does not influence the loss",
         ),
-        ([lib.activation("out", "b", torch.tanh), lib.activation("b", "out", torch.tanh)], "lies on a cycle"),
+        ([lib.activation("out", "b", torch.tanh), lib.activation("b", "out", torch.tanh)], "is part of a cycle"),
         ([lib.activation("out", "x", torch.tanh), lib.activation("out", "x", torch.tanh)], "used 2 times"),
         ([lib.dense("out", ["x"], 3)], "uses the parameters 'out'"),
         ([lib.activation("a", "x", torch.tanh)], "the loss depends on 'out'"),

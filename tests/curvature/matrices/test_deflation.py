@@ -143,5 +143,5 @@ def test_many_batches_and_words(problem):
     assert "diagonal of H" in str(one) and one.to_dict()["parameters"][0]["parameter"] == "0.weight"
     with pytest.raises(ValueError, match="at least 4"):
         diagonal(net, F.cross_entropy, (x, y), probes=3)
-    with pytest.raises(ValueError, match="expected 'auto'"):
+    with pytest.raises(ValueError, match="must be 'auto'"):
         trace(net, F.cross_entropy, (x, y), method="xtrace")

@@ -23,7 +23,8 @@ def show_log(
     ] = "",
     scored: Annotated[bool, typer.Option("--scored", help="Print one line for each scored forecast.")] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print scores of the methods and all forecasts as JSON.")
+        bool,
+        typer.Option("--json", help="Print all forecasts of the run and the score of each forecasting method as JSON."),
     ] = False,
 ) -> None:
     """Show the forecasts of a run, and the accuracy of those whose target step has been reached."""

@@ -28,7 +28,9 @@ def plan_plateau(
         int | None,
         typer.Option("--r", help="Number of layers with small initial weights. [default: every possible number]"),
     ] = None,
-    lr: Annotated[float, typer.Option(help="Learning rate of the first layer; the other layers use lr / N.")] = 0.01,
+    lr: Annotated[
+        float, typer.Option(help="Learning rate of the first layer. The other layers use it divided by the width.")
+    ] = 0.01,
     beta: Annotated[float, typer.Option(help="Strength beta of the target function (the teacher).")] = 1.0,
     uniform: Annotated[
         bool, typer.Option("--uniform", help="Use the same learning rate for all layers, as torch optimizers do.")
