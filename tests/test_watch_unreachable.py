@@ -64,7 +64,7 @@ def test_a_watch_that_only_a_traceback_holds_is_taken_over(inside):
     with pytest.raises(KeyError) as kept:  # as sys.last_traceback keeps it in a notebook
         Trainer().fit() if inside else raises(model, vitals=["gates"])
     assert hooks(model)
-    with pytest.warns(RuntimeWarning, match="this one takes over"):
+    with pytest.warns(RuntimeWarning, match="the new watch replaces it"):
         second = nv.watch(model, every=1)
     assert len(hooks(model)) > 0 and kept is not None
     second.close()

@@ -139,7 +139,7 @@ def test_steps_that_a_grad_scaler_leaves_out_are_noted():
             scaler.step(optimizer)
             scaler.update()
             watching.step(loss)
-    assert watching.skipped["optimizer steps"].startswith("2 left out")
+    assert watching.skipped["optimizer steps"].startswith("2 skipped")
     assert max(series(watching, "loss", "loss")) == 5  # six steps were made
     assert all(math.isfinite(v) for v in series(watching, "grad_norm").values())
 

@@ -235,7 +235,7 @@ def test_dead_and_hot_experts_are_told_and_a_balanced_load_is_not():
     (dead,) = found(model, x, [ExpertsVital()], 8, "dead experts")
     assert dead.severity == "critical" and "4 of" in dead.what
     (hot,) = found(model, x, [ExpertsVital()], 8, "hot experts")
-    assert hot.severity == "warning" and "2.0 experts" in hot.what
+    assert hot.severity == "warning" and "gets 3.0 times an equal share" in hot.what
 
 
 def test_the_model_has_the_dead_of_all_routers_and_the_hottest_expert():

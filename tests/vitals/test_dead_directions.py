@@ -144,7 +144,7 @@ def test_findings_from_made_up_measurements():
             ]
         )
     )
-    assert "loses its weakest active direction at blocks.3" in found["stream floor"].what
+    assert "loses its weakest direction in blocks.3" in found["stream floor"].what
     assert "0.37" in found["gauge drift"].what
     both = [
         f

@@ -31,7 +31,7 @@ from netvitals_lab import stats
         (lambda: stats.bootstrap([1.0, 2.0], method="magic"), "'bca' or 'percentile', got 'magic'"),
         (lambda: stats.bootstrap([1.0, 1.0, 1.0]), "use method='percentile'"),
         (lambda: stats.bootstrap([1.0, 2.0], groups=["a", "a"]), "at least two groups"),
-        (lambda: stats.two_segments([1, 2, 3, 3, 3], [1, 2, 3, 4, 5]), "at least 5 different x, got 3"),
+        (lambda: stats.two_segments([1, 2, 3, 3, 3], [1, 2, 3, 4, 5]), "at least 5 different values of x, got 3"),
         (lambda: stats.silhouette([1.0, 2.0]), "too few for 2 clusters"),
         (lambda: stats.cross_validated_auc([1, 2, 3], [0, 1, 1]), "two outcomes with at least 5"),
     ],

@@ -62,7 +62,7 @@ def check_finite(nest: Any, what: str) -> None:
     >>> check_finite({"x": torch.tensor([1.0, float("nan")])}, "the batch")
     Traceback (most recent call last):
         ...
-    ValueError: the batch holds 1 values of 2 that are NaN or infinite; clean the batch first (netvitals explain ...)
+    ValueError: the batch has 1 of 2 values that are NaN or infinite: give a batch with finite values (netvitals ...)
     """
     for tensor in tensors(nest):
         if tensor.is_meta:

@@ -156,7 +156,7 @@ def relufy(model: nn.Module, *, only: Filter = None) -> Surgery:
     >>> net = nn.Sequential(nn.Linear(2, 2), nn.SiLU(), nn.Linear(2, 1), nn.Sigmoid())
     >>> print(relufy(net))
     1: silu -> relu
-    not reached: 3: sigmoid is not ReLU-like and stays
+    not reached: 3: sigmoid is not ReLU-like and is kept
     """
     result = replace_activation(model, RELUFIABLE, "relu", only=only)
     for name, module in model.named_modules():

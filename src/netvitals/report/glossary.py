@@ -26,8 +26,8 @@ class Sign:
     def explain(self, metric: str) -> str:
         """The meaning of a metric; empty for one that nobody described (a user's own).
 
-        >>> sign("gates").explain("density@0.1:site"), sign("stream").explain("growth"), sign("gates").explain("new")
-        ('fraction of gates above the threshold', 'mean norm divided by that after the previous block', '')
+        >>> sign("gates").explain("density@0.1:site"), sign("gates").explain("new")
+        ('fraction of gates |f′(x)| above the threshold', '')
         >>> sign("plateau").explain("escape")
         'step at which the plateau is expected to end'
         """
