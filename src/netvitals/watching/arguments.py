@@ -33,7 +33,8 @@ def together(model: Any, who: str = "watch") -> Any:
     parts = dict(model) if isinstance(model, Mapping) else {str(i): m for i, m in enumerate(model)}
     wrong = [type(m).__name__ for m in parts.values() if not isinstance(m, nn.Module)]
     if wrong or not parts:
-        raise TypeError(f"{who} needs modules of type torch.nn.Module, got {f'a {wrong[0]} among them' if wrong else 'none'}")
+        what = f"a {wrong[0]} among them" if wrong else "none"
+        raise TypeError(f"{who} needs modules of type torch.nn.Module, got {what}")
     return Together({name: unwrapped(m) for name, m in parts.items()})
 
 
