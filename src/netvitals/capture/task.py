@@ -246,10 +246,9 @@ def inputs_of(model: nn.Module, batch: Any) -> Task:
 
 def model_in(model: nn.Module, dtype: torch.dtype) -> nn.Module:
     """A copy of a model in another precision, which it can run in."""
+    # deepcopy refuses activations that modules keep as attributes
     made = [t for m in model.modules() for t in vars(m).values() if isinstance(t, Tensor) and not t.is_leaf]
-    twin = copy.deepcopy(model, {id(t): t.detach().clone() for t in made}).to(
-        dtype
-    )  # of activations kept as attributes
+    twin = copy.deepcopy(model, {id(t): t.detach().clone() for t in made}).to(dtype)
     for module in twin.modules():  # Hugging Face's experts run in one grouped product, which knows no float64
         if callable(choose := getattr(module, "set_experts_implementation", None)):
             choose("eager")
